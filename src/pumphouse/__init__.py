@@ -1,0 +1,65 @@
+"""Amazon SQS and SNS for Python: confirmed publishing, ordered consuming, leases, and the services
+themselves in process.
+
+Names are imported when they are first used, so that `import pumphouse` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pumphouse.account import Account as Account
+    from pumphouse.backend import Backend as Backend
+    from pumphouse.clock import Clock as Clock
+    from pumphouse.clock import RealClock as RealClock
+    from pumphouse.clock import VirtualClock as VirtualClock
+    from pumphouse.errors import ConfigError as ConfigError
+    from pumphouse.errors import LeaseLostError as LeaseLostError
+    from pumphouse.errors import NetworkError as NetworkError
+    from pumphouse.errors import OutcomeUnknownError as OutcomeUnknownError
+    from pumphouse.errors import PumphouseError as PumphouseError
+    from pumphouse.errors import QueueDoesNotExist as QueueDoesNotExist
+    from pumphouse.errors import RefusedError as RefusedError
+    from pumphouse.errors import ServiceError as ServiceError
+    from pumphouse.errors import ThrottledError as ThrottledError
+    from pumphouse.errors import TransientError as TransientError
+    from pumphouse.errors import UsageError as UsageError
+    from pumphouse.model import Receipt as Receipt
+
+# public name: the module that defines it
+_WHERE = {
+    "Account": "account",
+    "Backend": "backend",
+    "Clock": "clock",
+    "ConfigError": "errors",
+    "LeaseLostError": "errors",
+    "NetworkError": "errors",
+    "OutcomeUnknownError": "errors",
+    "PumphouseError": "errors",
+    "QueueDoesNotExist": "errors",
+    "RealClock": "clock",
+    "Receipt": "model",
+    "RefusedError": "errors",
+    "ServiceError": "errors",
+    "ThrottledError": "errors",
+    "TransientError": "errors",
+    "UsageError": "errors",
+    "VirtualClock": "clock",
+}
+
+__version__ = "0.1.0"
+__all__ = ["__version__", *sorted(_WHERE)]
+
+
+def __getattr__(name: str) -> object:
+    if (module := _WHERE.get(name)) is None:
+        raise AttributeError(f"module 'pumphouse' has no attribute {name!r}")
+    value = getattr(import_module(f"pumphouse.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,121 @@
+"""What a message carries, and how it lies on the wire: body and headers, attributes and base64.
+
+A body that SQS takes as text travels as it is. Any other body travels as base64, and the marker
+attribute `pumphouse.encoding` says so. Headers are message attributes, one each: `String` for str,
+`Binary` for bytes. Nothing else is added.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+
+from pumphouse.errors import PumphouseError, UsageError
+from pumphouse.protocol.attributes import (
+    MAX_ATTRIBUTES,
+    attribute_name_fault,
+    base_data_type,
+    forbidden_character,
+)
+from pumphouse.protocol.operations import Attributes, MessageAttributeValue
+
+ENCODING_ATTRIBUTE = "pumphouse.encoding"
+"""The marker attribute; its only value is `base64`."""
+
+_BASE64 = MessageAttributeValue("String", "base64")
+
+Headers = Mapping[str, str | bytes]
+
+
+class UndecodableError(PumphouseError):
+    """A received body is not what its marker or the handler's type says that it is."""
+
+
+def encode(body: str | bytes, attributes: Attributes | None = None) -> tuple[str, Attributes]:
+    """The body as SQS takes it, and the attributes with the marker where the body needed one.
+
+    Raises `UsageError` for an empty body (SQS takes none), for an attribute that SQS would refuse,
+    and for more than ten attributes, the marker included.
+    """
+    attributes = dict(attributes or {})
+    if not body:
+        raise UsageError("the body is empty, and SQS takes no empty message")
+    text = _as_text(body)
+    if text is None:
+        raw = body.encode(errors="surrogatepass") if isinstance(body, str) else body
+        text = base64.b64encode(raw).decode()
+        attributes[ENCODING_ATTRIBUTE] = _BASE64
+    check_attributes(attributes)
+    return text, attributes
+
+
+def _as_text(body: str | bytes) -> str | None:
+    if isinstance(body, bytes):
+        try:
+            body = body.decode()
+        except UnicodeDecodeError:
+            return None
+    return None if forbidden_character(body) else body
+
+
+def decode(text: str, attributes: Attributes | None = None) -> bytes:
+    """The body that was sent; `UndecodableError` where the marker says base64 and it isn't."""
+    marker = (attributes or {}).get(ENCODING_ATTRIBUTE)
+    if marker is None or marker.string_value != "base64":
+        return text.encode()
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise UndecodableError(f"the body is marked as base64 and is not: {error}") from None
+
+
+def header_attributes(headers: Headers | None) -> Attributes:
+    """Headers as message attributes; a header of None is left out."""
+    found: Attributes = {}
+    for name, value in (headers or {}).items():
+        if value is None:
+            continue
+        if isinstance(value, bytes):
+            found[name] = MessageAttributeValue("Binary", binary_value=value)
+        elif isinstance(value, str):
+            found[name] = MessageAttributeValue("String", value)
+        else:
+            raise UsageError(
+                f"header {name!r} is of type {type(value).__name__}; headers are str or bytes"
+            )
+    return found
+
+
+def headers_of(attributes: Attributes | None) -> dict[str, str | bytes]:
+    """The headers of a received message: every attribute but the marker, by name."""
+    return {
+        name: attribute.binary_value
+        if attribute.binary_value is not None
+        else attribute.string_value or ""
+        for name, attribute in (attributes or {}).items()
+        if name != ENCODING_ATTRIBUTE
+    }
+
+
+def check_attributes(attributes: Attributes) -> None:
+    """Raise `UsageError` for attributes that SQS would refuse, naming the one."""
+    if len(attributes) > MAX_ATTRIBUTES:
+        raise UsageError(
+            f"{len(attributes)} message attributes ({', '.join(sorted(attributes))}), "
+            f"and SQS takes at most {MAX_ATTRIBUTES}"
+        )
+    for name, attribute in attributes.items():
+        if fault := attribute_name_fault(name):
+            raise UsageError(f"attribute name {name!r} {fault}")
+        kind = base_data_type(attribute.data_type)
+        value = attribute.binary_value if kind == "Binary" else attribute.string_value
+        if kind is None:
+            raise UsageError(
+                f"attribute {name!r} has the data type {attribute.data_type!r}; "
+                "it is String, Number or Binary, with or without a label"
+            )
+        if not value:
+            raise UsageError(f"attribute {name!r} is empty, and SQS takes no empty value")
+        if isinstance(value, str) and (bad := forbidden_character(value)):
+            raise UsageError(f"attribute {name!r} holds U+{ord(bad):04X}, which SQS does not take")

@@ -1,0 +1,128 @@
+"""Message bodies and attributes: their MD5s, their sizes, and the rules for names and values.
+
+Pure functions. What is wrong is said in AWS's words by `account/` and in ours, before any request,
+by those who send. The rules are those of "Amazon SQS message metadata" and the `SendMessage` page
+of the API reference.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import md5
+from struct import pack
+
+from pumphouse.protocol.operations import MessageAttributeValue
+
+MAX_MESSAGE_BYTES = 1_048_576
+"""The largest message, and the largest batch, that SQS takes: 1 MiB."""
+MAX_BATCH_ENTRIES = 10
+MAX_ATTRIBUTES = 10
+MAX_VISIBILITY_SECONDS = 43_200
+MAX_DELAY_SECONDS = 900
+MAX_WAIT_SECONDS = 20
+
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_ATTRIBUTE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,256}")
+_RESERVED_PREFIX = re.compile(r"(?:aws\.|amazon\.)", re.IGNORECASE)
+_DATA_TYPE = re.compile(r"(String|Number|Binary)(?:\..*)?", re.DOTALL)
+_TOKEN = re.compile(r"[A-Za-z0-9!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]{1,128}")
+_ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
+
+_STRING, _BINARY = b"\x01", b"\x02"
+
+
+def md5_of_body(body: str) -> str:
+    """The hexadecimal MD5 of a body, as SQS answers it in `MD5OfMessageBody`."""
+    return md5(body.encode(), usedforsecurity=False).hexdigest()
+
+
+def md5_of_attributes(attributes: Mapping[str, MessageAttributeValue] | None) -> str | None:
+    """The MD5 of message attributes as SQS computes it, or None where there are none.
+
+    Names in order; for each name, data type and value: the length in four bytes, then the bytes;
+    before the value one byte that tells text from binary ("Calculating the MD5 message digest for
+    message attributes" in the developer guide).
+    """
+    if not attributes:
+        return None
+    digest = md5(usedforsecurity=False)
+    for name in sorted(attributes):
+        attribute = attributes[name]
+        for text in (name, attribute.data_type):
+            data = text.encode()
+            digest.update(pack(">I", len(data)) + data)
+        if attribute.data_type.startswith("Binary"):
+            data = attribute.binary_value or b""
+            digest.update(_BINARY + pack(">I", len(data)) + data)
+        else:
+            data = (attribute.string_value or "").encode()
+            digest.update(_STRING + pack(">I", len(data)) + data)
+    return digest.hexdigest()
+
+
+def attributes_size(attributes: Mapping[str, MessageAttributeValue] | None) -> int:
+    """What attributes add to a message's size: name, data type and value of each, in bytes."""
+    if not attributes:
+        return 0
+    size = 0
+    for name, attribute in attributes.items():
+        size += len(name.encode()) + len(attribute.data_type.encode())
+        if attribute.binary_value is not None:
+            size += len(attribute.binary_value)
+        elif attribute.string_value is not None:
+            size += text_size(attribute.string_value)
+    return size
+
+
+def text_size(text: str) -> int:
+    """The length of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+
+
+def message_size(body: str, attributes: Mapping[str, MessageAttributeValue] | None = None) -> int:
+    """A message's size as SQS counts it against its limits: body and attributes, in bytes."""
+    return text_size(body) + attributes_size(attributes)
+
+
+def forbidden_character(text: str) -> str | None:
+    """The first character that SQS does not take in a body or a value, or None.
+
+    Taken are #x9, #xA, #xD, #x20 to #xD7FF, #xE000 to #xFFFD and #x10000 to #x10FFFF.
+    """
+    found = _FORBIDDEN.search(text)
+    return found.group() if found else None
+
+
+def attribute_name_fault(name: str) -> str | None:
+    """Why SQS takes no attribute of this name, or None where it does."""
+    if not name:
+        return "is empty"
+    if len(name) > 256:
+        return "is longer than 256 characters"
+    if not _ATTRIBUTE_NAME.fullmatch(name):
+        return "may hold only A-Z, a-z, 0-9, underscore, hyphen and period"
+    if _RESERVED_PREFIX.match(name):
+        return "starts with AWS. or Amazon., which AWS keeps for itself"
+    if name.startswith(".") or name.endswith(".") or ".." in name:
+        return "may not start or end with a period, nor hold two in a row"
+    return None
+
+
+def base_data_type(data_type: str) -> str | None:
+    """`String`, `Number` or `Binary` of a data type with or without a label, or None."""
+    if len(data_type) > 256:
+        return None
+    found = _DATA_TYPE.fullmatch(data_type)
+    return found.group(1) if found else None
+
+
+def is_token(text: str) -> bool:
+    """Whether a text can be a message group id or a deduplication id: 1 to 128 of A-Z, a-z, 0-9
+    and ASCII punctuation."""
+    return _TOKEN.fullmatch(text) is not None
+
+
+def is_entry_id(text: str) -> bool:
+    """Whether a text can be the id of a batch entry: 1 to 80 of A-Z, a-z, 0-9, `-` and `_`."""
+    return _ENTRY_ID.fullmatch(text) is not None

@@ -1,0 +1,222 @@
+"""The one table between AWS's error codes and `errors.py`.
+
+A fault has up to three spellings: the short code that pumphouse uses, the shape that the JSON
+protocol names in `__type`, and the code of the query protocol (which JSON answers carry as well, in
+the header `x-amzn-query-error`). The account raises errors with `fault()`, the wire client makes
+them with `from_answer()`; both give the same types. A code decides before the HTTP status, and
+both before the sender-fault flag: AWS answers throttling as a sender's fault with 400 and 403.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pumphouse.errors import (
+    ClockSkewError,
+    MessageNotInflight,
+    OverLimit,
+    PurgeQueueInProgress,
+    QueueDeletedRecently,
+    QueueDoesNotExist,
+    QueueNameExists,
+    ReceiptHandleExpired,
+    ReceiptHandleIsInvalid,
+    RefusedConfigError,
+    RefusedError,
+    ServiceError,
+    ThrottledError,
+    TransientError,
+)
+
+_CORAL = "com.amazon.coral.service#"
+_SQS = "com.amazonaws.sqs#"
+_QUERY = "AWS.SimpleQueueService."
+
+
+class Fault(NamedTuple):
+    """One row: the spellings of a fault, its HTTP status and its class.
+
+    `message` and `query_message` are AWS's words where they are always the same.
+    """
+
+    code: str
+    json_type: str
+    query_code: str
+    status: int
+    error: type[ServiceError]
+    message: str = ""
+    query_message: str = ""
+
+
+def _sqs(
+    name: str,
+    error: type[ServiceError] = RefusedError,
+    status: int = 400,
+    query: str = "",
+    message: str = "",
+    query_message: str = "",
+) -> Fault:
+    """A fault of SQS's own model."""
+    return Fault(name, _SQS + name, query or name, status, error, message, query_message)
+
+
+def _common(
+    name: str,
+    error: type[ServiceError],
+    status: int = 400,
+    json: str = "",
+    message: str = "",
+) -> Fault:
+    """A fault that all AWS services share."""
+    return Fault(name, _CORAL + (json or name), name, status, error, message)
+
+
+TABLE: tuple[Fault, ...] = (
+    # the message or the request
+    _common("InvalidParameterValue", RefusedError, json="InvalidParameterValueException"),
+    _common("MissingParameter", RefusedError, json="MissingRequiredParameterException"),
+    _common(
+        "InvalidParameterCombination", RefusedError, json="InvalidParameterCombinationException"
+    ),
+    _common("MalformedQueryString", RefusedError, 404),
+    _common("InvalidQueryParameter", RefusedError),
+    _common("InvalidAction", RefusedError),
+    _common("SerializationException", RefusedError),
+    _common("UnknownOperationException", RefusedError, 404),
+    _common("ValidationError", RefusedError, json="ValidationException"),
+    _sqs("InvalidMessageContents"),
+    _sqs("InvalidAttributeName"),
+    _sqs("InvalidAttributeValue"),
+    _sqs("InvalidIdFormat"),
+    _sqs("InvalidBatchEntryId", query=_QUERY + "InvalidBatchEntryId"),
+    _sqs("BatchEntryIdsNotDistinct", query=_QUERY + "BatchEntryIdsNotDistinct"),
+    _sqs("BatchRequestTooLong", query=_QUERY + "BatchRequestTooLong"),
+    _sqs("EmptyBatchRequest", query=_QUERY + "EmptyBatchRequest"),
+    _sqs("TooManyEntriesInBatchRequest", query=_QUERY + "TooManyEntriesInBatchRequest"),
+    _sqs("UnsupportedOperation", query=_QUERY + "UnsupportedOperation"),
+    _sqs("ResourceNotFoundException", status=404),
+    _sqs("QueueNameExists", QueueNameExists, query="QueueAlreadyExists"),
+    _sqs("QueueDeletedRecently", QueueDeletedRecently, query=_QUERY + "QueueDeletedRecently"),
+    _sqs("PurgeQueueInProgress", PurgeQueueInProgress, 403, _QUERY + "PurgeQueueInProgress"),
+    _sqs("ReceiptHandleIsInvalid", ReceiptHandleIsInvalid, 404),
+    _sqs("MessageNotInflight", MessageNotInflight, query=_QUERY + "MessageNotInflight"),
+    # settings, queues, keys and credentials
+    _sqs(
+        "QueueDoesNotExist",
+        QueueDoesNotExist,
+        query=_QUERY + "NonExistentQueue",
+        message="The specified queue does not exist.",
+        query_message="The specified queue does not exist for this wsdl version.",
+    ),
+    _sqs("InvalidAddress", RefusedConfigError, 404),
+    _sqs("InvalidSecurity", RefusedConfigError, 403),
+    _sqs("KmsAccessDenied", RefusedConfigError, query="KMS.AccessDeniedException"),
+    _sqs("KmsDisabled", RefusedConfigError, query="KMS.DisabledException"),
+    _sqs("KmsInvalidKeyUsage", RefusedConfigError, query="KMS.InvalidKeyUsageException"),
+    _sqs("KmsInvalidState", RefusedConfigError, query="KMS.InvalidStateException"),
+    _sqs("KmsNotFound", RefusedConfigError, query="KMS.NotFoundException"),
+    _sqs("KmsOptInRequired", RefusedConfigError, query="KMS.OptInRequired"),
+    _common("AccessDenied", RefusedConfigError, 403, json="AccessDeniedException"),
+    _common("AuthFailure", RefusedConfigError, 403),
+    _common("NotAuthorized", RefusedConfigError, 403),
+    _common("InvalidClientTokenId", RefusedConfigError, 403),
+    _common("UnrecognizedClientException", RefusedConfigError, 403),
+    _common("InvalidAccessKeyId", RefusedConfigError, 403),
+    _common(
+        "MissingAuthenticationToken",
+        RefusedConfigError,
+        403,
+        json="MissingAuthenticationTokenException",
+    ),
+    _common("IncompleteSignature", RefusedConfigError, 403, json="IncompleteSignatureException"),
+    _common("SignatureDoesNotMatch", RefusedConfigError, 403, json="InvalidSignatureException"),
+    _common("OptInRequired", RefusedConfigError, 403),
+    _common("RequestTimeTooSkewed", ClockSkewError, 403),
+    _common("RequestExpired", ClockSkewError, 403),
+    # too much
+    _sqs("RequestThrottled", ThrottledError, 403),
+    _sqs("KmsThrottled", ThrottledError, query="KMS.ThrottlingException"),
+    _sqs("OverLimit", OverLimit, 403),
+    _common("Throttling", ThrottledError),
+    _common("ThrottlingException", ThrottledError),
+    _common("ThrottledException", ThrottledError),
+    _common("RequestThrottledException", ThrottledError),
+    _common("TooManyRequestsException", ThrottledError, 429),
+    _common("RequestLimitExceeded", ThrottledError),
+    _common("BandwidthLimitExceeded", ThrottledError),
+    _common("SlowDown", ThrottledError, 503),
+    _common("ServiceUnavailable", ThrottledError, 503, json="ServiceUnavailableException"),
+    # may pass
+    _common("ExpiredToken", TransientError, 403, json="ExpiredTokenException"),
+    _common("InternalError", TransientError, 500),
+    _common("InternalFailure", TransientError, 500),
+    _common("InternalServerError", TransientError, 500),
+    _common("ServiceFailure", TransientError, 500),
+    _common("RequestTimeout", TransientError, 400, json="RequestTimeoutException"),
+)
+
+_BY_CODE: dict[str, Fault] = {}
+for _row in TABLE:
+    for _spelling in (_row.code, _row.json_type, _row.json_type.partition("#")[2], _row.query_code):
+        _BY_CODE.setdefault(_spelling, _row)
+
+
+def lookup(code: str) -> Fault | None:
+    """The row of a code in any of its spellings, with or without a namespace."""
+    return _BY_CODE.get(code) or _BY_CODE.get(code.rpartition("#")[2].partition(":")[0])
+
+
+def fault(code: str, message: str = "") -> ServiceError:
+    """The error for a fault of the table, worded `message` or as AWS always words it."""
+    row = _BY_CODE[code]
+    return row.error(
+        message or row.message,
+        code=row.code,
+        query_code=row.query_code,
+        status=row.status,
+        sender_fault=row.status < 500,
+    )
+
+
+def from_answer(
+    code: str,
+    message: str = "",
+    *,
+    status: int,
+    sender_fault: bool | None = None,
+    query_code: str = "",
+    request_id: str = "",
+) -> ServiceError:
+    """The error that an answer means, for a request or for one entry of a batch.
+
+    For an entry, `status` is 400 for the sender's fault and 500 otherwise. Codes that are not in
+    the table are throttling with status 429 or 503 and transient with any other.
+    """
+    row = lookup(code) or (lookup(query_code) if query_code else None)
+    error: type[ServiceError]
+    if row is not None:
+        error = row.error
+    elif status in (429, 503):
+        error = ThrottledError
+    else:
+        error = TransientError
+    short = row.code if row else code.rpartition("#")[2]
+    if short == "SignatureDoesNotMatch" and _is_skew(message):
+        error = ClockSkewError
+    elif short == "InvalidParameterValue" and "receipt handle has expired" in message:
+        error = ReceiptHandleExpired
+    elif status in (429, 503) and issubclass(error, TransientError):
+        error = ThrottledError
+    return error(
+        message,
+        code=short,
+        query_code=query_code or (row.query_code if row else short),
+        status=status,
+        sender_fault=status < 500 if sender_fault is None else sender_fault,
+        request_id=request_id,
+    )
+
+
+def _is_skew(message: str) -> bool:
+    """AWS words a skewed clock as a signature that is expired or not yet current."""
+    return "Signature expired" in message or "Signature not yet current" in message

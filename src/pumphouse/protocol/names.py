@@ -1,0 +1,106 @@
+"""Names of queues: what may be one, and how URLs and ARNs carry them.
+
+A queue is known by region, account id and name (`QueueName`). A queue URL is an opaque parameter to
+AWS; what is read out of one here is a convenience: the name, the account, and the region where its
+host tells it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+FIFO_SUFFIX = ".fifo"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
+_FORBIDDEN_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_ACCOUNT_ID = re.compile(r"\d{12}")
+_REGION = re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d+")
+
+
+class QueueName(NamedTuple):
+    """Which queue: "" for a part that is not known."""
+
+    name: str
+    account_id: str = ""
+    region: str = ""
+
+    @property
+    def is_fifo(self) -> bool:
+        return self.name.endswith(FIFO_SUFFIX)
+
+    def arn(self, partition: str = "") -> str:
+        partition = partition or partition_of(self.region)
+        return f"arn:{partition}:sqs:{self.region}:{self.account_id}:{self.name}"
+
+
+def partition_of(region: str) -> str:
+    """`aws`, or the partition that a region's name belongs to (`aws-cn`, `aws-us-gov`, …)."""
+    for prefix, partition in (
+        ("cn-", "aws-cn"),
+        ("us-gov-", "aws-us-gov"),
+        ("us-isob-", "aws-iso-b"),
+        ("us-isof-", "aws-iso-f"),
+        ("eu-isoe-", "aws-iso-e"),
+        ("us-iso-", "aws-iso"),
+        ("eusc-", "aws-eusc"),
+    ):
+        if region.startswith(prefix):
+            return partition
+    return "aws"
+
+
+def is_queue_name(name: str) -> bool:
+    """1 to 80 letters, digits, hyphens and underscores; `.fifo` may end it and counts."""
+    return (_FIFO_NAME if name.endswith(FIFO_SUFFIX) else _NAME).fullmatch(name) is not None
+
+
+def safe_queue_name(name: str) -> str:
+    """The name with each character that SQS forbids turned into `-`; `.fifo` at the end stays."""
+    stem, suffix = (
+        (name[: -len(FIFO_SUFFIX)], FIFO_SUFFIX) if name.endswith(FIFO_SUFFIX) else (name, "")
+    )
+    return _FORBIDDEN_IN_NAME.sub("-", stem) + suffix
+
+
+def is_queue_url(text: str) -> bool:
+    return text.startswith(("https://", "http://"))
+
+
+def is_arn(text: str) -> bool:
+    return text.startswith("arn:")
+
+
+def parse_queue_url(url: str) -> QueueName:
+    """The queue that a URL names. Raises `ValueError` where there is no name in it.
+
+    Takes `https://sqs.REGION.amazonaws.com/ACCOUNT/NAME`, the legacy hosts
+    `REGION.queue.amazonaws.com` and `queue.amazonaws.com` (which is us-east-1), and any other
+    host and path whose last two parts are an account id and a name, or whose last is a name.
+    """
+    parts = urlsplit(url)
+    path = [part for part in parts.path.split("/") if part]
+    if not path:
+        raise ValueError(f"no queue name in the URL {url!r}")
+    account_id = path[-2] if len(path) > 1 and _ACCOUNT_ID.fullmatch(path[-2]) else ""
+    return QueueName(path[-1], account_id, region_of_host(parts.hostname or ""))
+
+
+def region_of_host(host: str) -> str:
+    """The region that an SQS host name tells, or ""."""
+    labels = host.lower().split(".")
+    if host.lower() == "queue.amazonaws.com":
+        return "us-east-1"
+    for label in labels:
+        if _REGION.fullmatch(label):
+            return label
+    return ""
+
+
+def parse_queue_arn(arn: str) -> QueueName:
+    """The queue of `arn:PARTITION:sqs:REGION:ACCOUNT:NAME`. Raises `ValueError` for other texts."""
+    parts = arn.split(":")
+    if len(parts) != 6 or parts[0] != "arn" or parts[2] != "sqs" or not parts[5]:
+        raise ValueError(f"not the ARN of a queue: {arn!r}")
+    return QueueName(parts[5], parts[4], parts[3])

@@ -1,0 +1,1 @@
+"""Sync twins of `Sink` and `LeaseTransport`, over one shared portal thread."""

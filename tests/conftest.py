@@ -1,0 +1,30 @@
+"""Fixtures that every suite shares: an account on a virtual clock, and the real input where it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pumphouse.account import Account
+from pumphouse.clock import VirtualClock
+
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def account(clock: VirtualClock) -> Account:
+    return Account(clock=clock)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real input and recorded answers; skips where it is not there."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"no shared data at {SHARED_DATA}")
+    return SHARED_DATA
