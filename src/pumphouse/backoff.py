@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
+
+from pumphouse.errors import UsageError
 
 _shared = random.Random()
 
@@ -20,3 +23,60 @@ def full_jitter(
     """
     ceiling = min(cap_seconds, base_seconds * 2.0 ** min(max(attempt, 1) - 1, 62))
     return (rng or _shared).uniform(0.0, ceiling)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often, and for how long in all, something that failed is tried again.
+
+    The delay after attempt n is drawn evenly between 0 and `base_seconds * 2**(n-1)`, at most
+    `cap_seconds` (full jitter). It ends after `max_attempts` tries, the first one included, and
+    never waits past `budget_seconds` after the first try began; None for no such limit. A service
+    that names a delay of its own is waited for at least that long.
+    """
+
+    base_seconds: float = 0.1
+    cap_seconds: float = 20.0
+    max_attempts: int | None = 8
+    budget_seconds: float | None = 60.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.base_seconds <= self.cap_seconds:
+            raise UsageError(
+                "a retry policy needs 0 <= base_seconds <= cap_seconds, "
+                f"not {self.base_seconds} and {self.cap_seconds}"
+            )
+        if self.max_attempts is not None and self.max_attempts < 1:
+            raise UsageError(f"max_attempts is {self.max_attempts}; it is at least 1, or None")
+        if self.budget_seconds is not None and not self.budget_seconds >= 0:
+            raise UsageError(f"budget_seconds is {self.budget_seconds}; it is at least 0, or None")
+
+    def delay(self, attempt: int, rng: random.Random | None = None) -> float:
+        """Seconds to wait after attempt number `attempt` (from 1) has failed."""
+        return full_jitter(
+            attempt, base_seconds=self.base_seconds, cap_seconds=self.cap_seconds, rng=rng
+        )
+
+    def next_delay(
+        self,
+        attempt: int,
+        elapsed_seconds: float,
+        *,
+        at_least_seconds: float = 0.0,
+        rng: random.Random | None = None,
+    ) -> float | None:
+        """Seconds to wait before the attempt after `attempt`, or None when it was the last one.
+
+        `elapsed_seconds` is the time since the first try began; `at_least_seconds` what the
+        service asked for.
+        """
+        if self.max_attempts is not None and attempt >= self.max_attempts:
+            return None
+        wait = max(at_least_seconds, self.delay(attempt, rng))
+        if self.budget_seconds is not None and elapsed_seconds + wait > self.budget_seconds:
+            return None
+        return wait
+
+
+NO_RETRIES = RetryPolicy(max_attempts=1)
+"""One try, and what it brings."""
