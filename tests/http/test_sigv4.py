@@ -25,7 +25,7 @@ from pumphouse.protocol.sigv4 import (
     template,
 )
 
-MOMENT = dt.datetime(2026, 2, 3, 4, 5, 6, tzinfo=dt.timezone.utc)
+MOMENT = dt.datetime(2026, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
 
 printable = st.text(
     st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="/,"), min_size=1

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from hashlib import sha256
 from hmac import compare_digest
 from hmac import digest as hmac_digest
@@ -67,7 +67,7 @@ class Keys:
 
 def amz_date(epoch_seconds: float) -> str:
     """`20260101T000000Z`, the form of `X-Amz-Date`."""
-    return datetime.fromtimestamp(int(epoch_seconds), timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    return datetime.fromtimestamp(int(epoch_seconds), UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
 def payload_hash(body: bytes) -> str:
