@@ -81,6 +81,8 @@ TABLE: tuple[Fault, ...] = (
     _common("MalformedQueryString", RefusedError, 404),
     _common("InvalidQueryParameter", RefusedError),
     _common("InvalidAction", RefusedError),
+    _common("MissingAction", RefusedError),
+    _common("RequestEntityTooLarge", RefusedError, 413, json="RequestEntityTooLargeException"),
     _common("SerializationException", RefusedError),
     _common("UnknownOperationException", RefusedError, 404),
     _common("ValidationError", RefusedError, json="ValidationException"),

@@ -1,28 +1,31 @@
 """SQS's JSON 1.0 protocol, in both directions: requests and answers, written and read.
 
 The client's side is `encode_request` and `decode_answer`, the served side `decode_request`,
-`encode_answer` and `encode_error`. What is read is what AWS documents ("Making a query API request
-with AWS JSON protocol" and the awsQueryCompatible trait of Smithy) and a little more: a field that
-is null is a field that is absent, and a number may be written as text. HTTP itself, signatures and
+`encode_answer` and `encode_error` ("Making requests with AWS JSON protocol" in the developer guide,
+and Smithy's awsJson1_0 and awsQueryCompatible). A field that is null is a field that is absent. An
+answer may hold a number as text, a request may not: AWS refuses that. HTTP itself, signatures and
 retries are left to `http/` and `server/`.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 import msgspec
 
 from pumphouse.errors import ServiceError, UnexpectedAnswerError, UsageError
-from pumphouse.protocol.faults import from_answer
+from pumphouse.protocol.faults import fault, from_answer, lookup
 from pumphouse.protocol.operations import (
     DONE,
+    SQS_OPERATIONS,
     ChangeMessageVisibilityBatchResult,
     DeleteMessageBatchResult,
     Done,
     Operation,
+    Result,
     SendMessageBatchResult,
 )
 
@@ -43,18 +46,18 @@ _encode = msgspec.json.Encoder().encode
 
 
 @functools.cache
-def _decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind, strict=False)
+def _decoder(kind: Any, strict: bool) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, strict=strict)
 
 
-def _read(kind: type[R], body: bytes) -> R:
-    """A struct from an answer. Raises `msgspec.DecodeError` or its subclass `ValidationError`."""
+def _read(kind: type[R], body: bytes, *, strict: bool = False) -> R:
+    """A struct from JSON. Raises `msgspec.DecodeError` or its subclass `ValidationError`."""
     try:
         try:
-            return cast(R, _decoder(kind).decode(body))
+            return cast(R, _decoder(cast(Any, kind), strict).decode(body))
         except msgspec.ValidationError:
-            # Some endpoints send null for what they leave out.
-            return msgspec.convert(_without_nulls(msgspec.json.decode(body)), kind, strict=False)
+            # Some writers send null for what they leave out.
+            return msgspec.convert(_without_nulls(msgspec.json.decode(body)), kind, strict=strict)
     except (RecursionError, UnicodeError) as error:
         raise msgspec.DecodeError(str(error)) from None
 
@@ -135,3 +138,73 @@ def _read_error(status: int, headers: Mapping[str, str], body: bytes) -> Service
         query_code=query_code,
         request_id=headers.get("x-amzn-requestid", ""),
     )
+
+
+# --- the served side ----------------------------------------------------------------------------
+
+_KINDS = {TARGET_PREFIX + action: kind for action, kind in SQS_OPERATIONS.items()}
+
+_MISSING = re.compile(r"Object missing required field `(\w+)`(?: - at `\$(.*)`)?")
+_MISMATCH = re.compile(r"Expected `(\w+)[^`]*`, got `(\w+)`")
+_INDEX = re.compile(r"\.Entries\[(\d+)\]")
+
+# How AWS's parser names what it met and what it wanted.
+_MET = {"str": "STRING_VALUE", "int": "NUMBER_VALUE", "float": "NUMBER_VALUE", "bool": "TRUE_VALUE"}
+_WANTED = {"str": "a String", "int": "an Integer", "bool": "a Boolean", "bytes": "a Blob"}
+
+
+def decode_request(target: str, body: bytes) -> Operation[Any]:
+    """The operation that a request asks for, by its header `X-Amz-Target`.
+
+    Raises the fault that AWS answers with: `UnknownOperationException`, `SerializationException`
+    for what is no JSON or of the wrong types, and `MissingParameter`.
+    """
+    kind = _KINDS.get(target)
+    if kind is None:
+        raise fault("UnknownOperationException")
+    try:
+        return _read(kind, body or b"{}", strict=True)
+    except msgspec.ValidationError as error:
+        raise _explain(kind, str(error)) from None
+    except msgspec.DecodeError as error:
+        raise fault("SerializationException", f"The request is no JSON document: {error}") from None
+
+
+def _explain(kind: type[Operation[Any]], text: str) -> ServiceError:
+    """AWS's fault for what the decoder says is wrong with a JSON document."""
+    if missing := _MISSING.match(text):
+        name, path = missing[1], missing[2] or ""
+        if entry := _INDEX.match(path):
+            name = f"{kind.action}RequestEntry.{int(entry[1]) + 1}.{name}"
+        return missing_parameter(name)
+    if mismatch := _MISMATCH.match(text):
+        wanted, met = mismatch[1], mismatch[2]
+        if wanted in _WANTED and met in _MET:
+            text = f"{_MET[met]} can not be converted to {_WANTED[wanted]}"
+        elif met == "array":
+            text = "Start of list found where not expected"
+        elif met == "object":
+            text = "Start of structure or map found where not expected."
+        else:
+            text = f"Expected {'list' if wanted == 'array' else 'map'} or null"
+    return fault("SerializationException", text)
+
+
+def missing_parameter(name: str) -> ServiceError:
+    """The fault for a required parameter that a request leaves out."""
+    return fault("MissingParameter", f"The request must contain the parameter {name}.")
+
+
+def encode_answer(result: Result) -> bytes:
+    """The body of an answer: empty where an action answers nothing but that it was done."""
+    return b"" if result is DONE or type(result) is Done else _encode(result)
+
+
+def encode_error(error: ServiceError) -> tuple[str, bytes]:
+    """The value of the header `x-amzn-query-error`, and the body of an error document."""
+    row = lookup(error.code)
+    document = {"__type": row.json_type if row else error.code}
+    if error.message:
+        document["message"] = error.message.encode(errors="replace").decode()
+    blame = "Sender" if error.sender_fault else "Receiver"
+    return f"{error.query_code};{blame}", _encode(document)
