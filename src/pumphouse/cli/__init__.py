@@ -1,26 +1,140 @@
-"""The command: one module per subcommand, each imported only when its subcommand runs.
+"""The command `pumphouse`: its subcommands, and how it ends when something goes wrong.
 
-A subcommand is a function in `cli/<name>.py`; it is registered here by a thin signature so that
-`pumphouse --help` stays quick.
+A subcommand is a function in `cli/<name>.py`. It is registered here by a thin signature that
+imports it when it runs, so that `pumphouse --help` stays quick. It returns its exit code or raises.
+
+What goes wrong on purpose is one line on standard error and no traceback. The exit code is 2 for a
+command that can't be carried out as it was written (`UsageError`, unknown options), 1 for any other
+`PumphouseError` and for a fault of the operating system (a full disk), 130 for Ctrl-C, and 141 when
+whoever reads the output has gone. A traceback is a bug in pumphouse.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+from typing import Annotated
+
 import typer
+
+from pumphouse import __version__
+from pumphouse.errors import PumphouseError, UsageError
+
+OK, FAILED, WRONG_USAGE, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
 app = typer.Typer(
     name="pumphouse",
     help="Amazon SQS and SNS: publish, consume, serve and test.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# What typer raises for a command line that it can't read; it exports only the subclasses.
+_CommandLineError: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"pumphouse {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
     """Amazon SQS and SNS: publish, consume, serve and test."""
 
 
-def main() -> None:
-    """The console script `pumphouse`."""
-    app()
+@app.command()
+def demo(
+    input: Annotated[  # noqa: A002 - it is the option's name
+        str | None,
+        typer.Option(
+            "--input", "-i", metavar="FILE", help="Events, one JSON object a line; - is stdin."
+        ),
+    ] = None,
+    group_by: Annotated[
+        str | None,
+        typer.Option(
+            "--group-by",
+            "-g",
+            metavar="KEY",
+            help="The key whose value is an event's group; dots lead into objects.",
+        ),
+    ] = None,
+    on_bad_line: Annotated[
+        str,
+        typer.Option("--on-bad-line", metavar="skip|stop", help="What a malformed line does."),
+    ] = "stop",
+) -> int:
+    """Send events to a FIFO queue and handle them in order, on an in-process account."""
+    from pumphouse.cli.demo import run
+
+    return run(input, group_by, on_bad_line)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command and end the process with its exit code. The console script `pumphouse`."""
+    sys.exit(run_command(arguments))
+
+
+def run_command(arguments: list[str] | None = None) -> int:
+    """Run the command; whatever it raises on purpose becomes a line and an exit code."""
+    try:
+        code = app(arguments, prog_name="pumphouse", standalone_mode=False) or OK
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except _CommandLineError as error:
+        return _explain_command_line(error)
+    except UsageError as error:
+        _say(str(error))
+        return WRONG_USAGE
+    except PumphouseError as error:
+        _say(str(error))
+        return FAILED
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        _close_output()
+        return PIPE_CLOSED
+    except OSError as error:
+        _say(": ".join(filter(None, (error.strerror or str(error), error.filename))))
+        _close_output()
+        return FAILED
+    return int(code)
+
+
+def _explain_command_line(error: Exception) -> int:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "pumphouse"
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(context.get_help() if context is not None else error)
+        return WRONG_USAGE
+    text = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+    _say(f"{text.rstrip('.')} (`{path} --help` lists what there is)")
+    return int(getattr(error, "exit_code", WRONG_USAGE))
+
+
+def _say(text: str) -> None:
+    """One line on standard error, whatever is in the text."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"pumphouse: {' '.join(text.split())}\n")
+
+
+def _close_output() -> None:
+    """Point standard output at nothing, so that the interpreter's last flush has nobody to miss."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.close(nothing)

@@ -1,0 +1,270 @@
+"""Events from JSON lines: reading them, finding each one's group, and saying which lines are bad.
+
+One line is one JSON object, sent as it stands. Blank lines are no events. A line that can't be an
+event is a `BadLine` with its number, never an exception; input that can't be read at all is one
+`UsageError`. What to do about bad lines is the caller's decision.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from typing import IO
+
+import msgspec
+
+from pumphouse.content import encode
+from pumphouse.errors import PumphouseError, UsageError
+from pumphouse.protocol.attributes import MAX_MESSAGE_BYTES, is_token, message_size
+
+STDIN = "-"
+MAX_INPUT_BYTES = 1 << 28
+"""What is read at most: the account keeps all of it in memory."""
+
+USUAL_KEYS = ("group", "group_id", "source", "tenant", "customer", "account", "user")
+"""Where the group is looked for when no key is given: the first that every event has."""
+
+ONE_GROUP = "all"
+
+_CHUNK = 1 << 16
+_LONGEST = MAX_MESSAGE_BYTES + 8  # with its line end and a byte order mark
+_NOTHING = object()
+
+
+class InputError(PumphouseError):
+    """What was read holds no events, or holds a line that none can be made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event: the number of its line (from 1), its group, and the line itself as the body."""
+
+    line: int
+    group: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that is no event, and why."""
+
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Everything that was read: the events in order, the bad lines, and how groups were found."""
+
+    events: Sequence[Event]
+    bad_lines: Sequence[BadLine]
+    source: str
+    grouping: str
+
+    @property
+    def groups(self) -> int:
+        return len({event.group for event in self.events})
+
+
+def load(path: str | None, group_by: str | None = None) -> Events:
+    """Read events from a file, from standard input (`-`), or the sample that comes along (None).
+
+    `group_by` is the key whose value is the group; dots lead into objects, unless the object has
+    the whole key as it stands. Without it, the first of `USUAL_KEYS` that every event has decides,
+    and where there is none all events are one group.
+
+    Raises `UsageError` when the input can't be opened or read or the key is empty, and `InputError`
+    when there is not one event in it.
+    """
+    if group_by is not None and not group_by.strip("."):
+        raise UsageError("--group-by needs the name of a key")
+    if path == "":
+        raise UsageError("--input needs the name of a file, or - for standard input")
+    source = {None: "the sample", STDIN: "standard input"}.get(path, str(path))
+    lines: list[tuple[int, str, dict[str, object]]] = []
+    bad: list[BadLine] = []
+    with _opened(path) as stream:
+        for number, raw in _numbered(stream, source):
+            line = _parse(number, raw)
+            if isinstance(line, BadLine):
+                bad.append(line)
+            elif line is not None:
+                lines.append((number, *line))
+    if not lines:
+        raise InputError(_nothing_in(source, bad))
+
+    key = group_by or _usual_key([value for _, _, value in lines])
+    if key is None:
+        events = [Event(number, ONE_GROUP, body) for number, body, _ in lines]
+        grouping = "all in one group: no --group-by, and no usual key that every event has"
+    else:
+        events, without = _grouped(lines, key)
+        if not events:
+            raise InputError(
+                f"{source}: no event has a group: {without[0]}{_and_more(len(without) - 1)}"
+            )
+        bad = sorted([*bad, *without], key=lambda line: line.line)
+        grouping = f"by {key!r}" + ("" if group_by else ", a usual key (--group-by takes another)")
+    return Events(events, bad, source, grouping)
+
+
+# --- lines --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(path: str | None) -> Iterator[IO[bytes]]:
+    """The input as bytes; whatever the operating system has against it is a `UsageError`."""
+    try:
+        if path is None:
+            with resources.files(__package__).joinpath("sample.jsonl").open("rb") as stream:
+                yield stream
+        elif path == STDIN:
+            if sys.stdin is None:
+                raise UsageError("standard input is closed")
+            yield sys.stdin.buffer
+        else:
+            with open(path, "rb") as stream:
+                yield stream
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+    except ValueError as error:  # a path with a NUL in it
+        if isinstance(error, PumphouseError):
+            raise
+        raise UsageError(f"cannot read {path!r}: {error}") from None
+
+
+def _numbered(stream: IO[bytes], source: str) -> Iterator[tuple[int, bytes | None]]:
+    """Each line with its number, without its line end; None for one that no message can hold."""
+    number = read = 0
+    while line := stream.readline(_LONGEST):
+        number += 1
+        read += len(line)
+        rest, most = line, _LONGEST
+        while len(rest) == most and not rest.endswith(b"\n"):
+            rest, most = stream.readline(_CHUNK), _CHUNK
+            read += len(rest)
+            _check_size(read, source)
+        _check_size(read, source)
+        content = line.rstrip(b"\r\n")
+        if number == 1:
+            content = content.removeprefix(b"\xef\xbb\xbf")
+        cut = rest is not line
+        yield number, None if cut or len(content) > MAX_MESSAGE_BYTES else content
+
+
+def _check_size(read: int, source: str) -> None:
+    if read > MAX_INPUT_BYTES:
+        raise UsageError(
+            f"{source} is larger than {MAX_INPUT_BYTES >> 20} MiB, and all of it is kept in memory"
+        )
+
+
+def _parse(number: int, raw: bytes | None) -> tuple[str, dict[str, object]] | BadLine | None:
+    """The line's text and its object; None for a blank line."""
+    limit = f"{MAX_MESSAGE_BYTES:,} bytes of a message"
+    if raw is None:
+        return BadLine(number, f"longer than the {limit}")
+    if not raw.strip():
+        return None
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        return BadLine(number, f"not UTF-8: byte {raw[error.start]:#04x} at {error.start + 1}")
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return BadLine(number, f"not JSON: {str(error).removeprefix('JSON is malformed: ')}")
+    if not isinstance(value, dict):
+        return BadLine(number, f"{_kind(value)}, and an event is an object")
+    if message_size(*encode(text)) > MAX_MESSAGE_BYTES:
+        return BadLine(number, f"as a message longer than the {limit}")
+    return text, value
+
+
+def _nothing_in(source: str, bad: Sequence[BadLine]) -> str:
+    if not bad:
+        return f"{source} holds no events: it is empty"
+    return f"{source} holds no events: {bad[0]}{_and_more(len(bad) - 1)}"
+
+
+def _and_more(count: int) -> str:
+    """` (and 3 more bad lines)`, or nothing."""
+    return f" (and {count} more bad {'line' if count == 1 else 'lines'})" if count else ""
+
+
+# --- groups -------------------------------------------------------------------------------------
+
+
+def _usual_key(values: Sequence[dict[str, object]]) -> str | None:
+    return next(
+        (key for key in USUAL_KEYS if all(_group(value.get(key)) is not None for value in values)),
+        None,
+    )
+
+
+def _grouped(
+    lines: Sequence[tuple[int, str, dict[str, object]]], key: str
+) -> tuple[list[Event], list[BadLine]]:
+    events: list[Event] = []
+    bad: list[BadLine] = []
+    for number, body, value in lines:
+        found = _at(value, key)
+        group = _group(found)
+        if group is not None:
+            events.append(Event(number, group, body))
+        elif found is _NOTHING:
+            keys = ", ".join(list(value)[:8]) or "no keys"
+            bad.append(BadLine(number, f"nothing at the key {key!r}; the event has {keys}"))
+        else:
+            bad.append(
+                BadLine(
+                    number, f"{_kind(found)} at the key {key!r}, and a group is text or a number"
+                )
+            )
+    return events, bad
+
+
+def _at(value: object, key: str) -> object:
+    """The value at a dotted key; the whole key wins over its parts."""
+    if not isinstance(value, Mapping):
+        return _NOTHING
+    if key in value:
+        return value[key]
+    first, dot, rest = key.partition(".")
+    return _at(value.get(first), rest) if dot else _NOTHING
+
+
+def _group(value: object) -> str | None:
+    """The message group id for a value: itself where SQS takes it, else a hash of it."""
+    if isinstance(value, bool):
+        text = "true" if value else "false"
+    elif isinstance(value, str | int | float):
+        text = str(value)
+    else:
+        return None
+    if is_token(text):
+        return text
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+_KINDS = {
+    type(None): "null",
+    bool: "true or false",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    list: "an array",
+    dict: "an object",
+}
+
+
+def _kind(value: object) -> str:
+    """What JSON calls a decoded value."""
+    return _KINDS[type(value)]

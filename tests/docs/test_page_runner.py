@@ -1,0 +1,163 @@
+"""The runner of pages sees what is wrong with a page; without that, the docs test passes idly."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from support.pages import Page, PageError, commands, matches
+
+
+def follow(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(textwrap.dedent(text))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with Page(path, folder) as page:
+        page.run()
+
+
+def test_python_blocks_share_a_namespace_and_may_await(tmp_path: Path) -> None:
+    follow(
+        tmp_path,
+        """
+        ```python
+        import asyncio
+        from dataclasses import dataclass
+
+        @dataclass
+        class Thing:
+            size: "int"
+        ```
+
+        ```python
+        await asyncio.sleep(0)
+        assert Thing(3).size == 3
+        ```
+
+        ```python
+        async def main():
+            return 3
+
+        assert asyncio.run(main()) == 3
+        ```
+        """,
+    )
+
+
+def test_a_failing_python_block_is_named_by_page_and_line(tmp_path: Path) -> None:
+    with pytest.raises(PageError, match=r"page\.md:2: ZeroDivisionError"):
+        follow(
+            tmp_path,
+            """
+            ```python
+            1 / 0
+            ```
+            """,
+        )
+
+
+def test_console_lines_run_and_their_output_must_match(tmp_path: Path) -> None:
+    follow(
+        tmp_path,
+        """
+        ```console
+        $ echo one \\
+        >   two
+        one two
+        $ pumphouse --version
+        pumphouse ...
+        ```
+
+        ```console exit=3
+        $ exit 3
+        ```
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "```console\n$ echo one\ntwo\n```",
+        "```console\n$ exit 1\n```",
+        "```console\necho one\n```",
+        "```console exit=2\n$ true\n```",
+        "```console sevrer\n$ true\n```",
+        "```console checkout\n$ make no-such-target\n```",
+        "```console checkout\n$ python -m pip install 'pumphouse[nothing]'\n```",
+        "```console checkout\n$ rm -rf /\n```",
+        "```console server\n$ exit 4\n```",
+        "```bash\necho unseen\n```",
+        "```\nno language\n```",
+        "```json\n{'a': 1}\n```",
+        "```python\nimport os; os.no_such_name\n```",
+    ],
+)
+def test_what_does_not_hold_fails(tmp_path: Path, block: str) -> None:
+    with pytest.raises(PageError, match=r"page\.md:1: "):
+        follow(tmp_path, block)
+
+
+def test_a_titled_block_is_a_file_for_the_console(tmp_path: Path) -> None:
+    follow(
+        tmp_path,
+        """
+        ```python title=service.py
+        print("a service")
+        ```
+
+        ```console
+        $ python service.py
+        a service
+        ```
+        """,
+    )
+
+
+def test_a_server_runs_until_the_page_ends(tmp_path: Path) -> None:
+    follow(
+        tmp_path,
+        """
+        ```console server
+        $ python -u -c "import signal, sys; signal.signal(15, lambda *_: sys.exit(0)); \\
+        >   print('ready'); signal.pause()"
+        ready
+        ```
+
+        ```console
+        $ echo after
+        after
+        ```
+        """,
+    )
+
+
+def test_a_server_that_ends_badly_fails_its_page(tmp_path: Path) -> None:
+    with pytest.raises(PageError, match="ended with 7 after SIGTERM"):
+        follow(
+            tmp_path,
+            """
+            ```console server
+            $ python -u -c "import signal, sys; signal.signal(15, lambda *_: sys.exit(7)); \\
+            >   print('ready'); signal.pause()"
+            ready
+            ```
+            """,
+        )
+
+
+def test_ellipses_stand_for_anything() -> None:
+    assert matches(["a ... c", "...", "z"], "a b c\nx\ny\nz\n")
+    assert matches(["..."], "")
+    assert matches(["a", "..."], "a\nb\n")
+    assert not matches(["a", "c"], "a\nb\nc\n")
+    assert not matches([], "something\n")
+
+
+def test_commands_keep_their_output() -> None:
+    first, second = commands("$ one\nout\n\nmore\n$ two\n")
+    assert (first.line, first.shown) == ("one", ["out", "", "more"])
+    assert (second.line, second.shown) == ("two", [])
