@@ -8,6 +8,7 @@ moving them back is `moves.py`'s.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from msgspec import Struct
 
@@ -183,7 +184,7 @@ def _refused(name: str, text: str, reason: str) -> ServiceError:
     )
 
 
-def _json_map(text: str) -> dict[str, object] | None:
+def _json_map(text: str) -> dict[str, Any] | None:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -54,9 +54,9 @@ class QueueSettings(Struct, frozen=True, kw_only=True, gc=False):
 
     delay_seconds: int = 0
     maximum_message_size: int = MAX_MESSAGE_BYTES
-    message_retention_period: int = 345_600
-    receive_message_wait_time_seconds: int = 0
-    visibility_timeout: int = 30
+    retention_seconds: int = 345_600
+    wait_time_seconds: int = 0
+    visibility_timeout_seconds: int = 30
     policy: str = ""
     redrive_policy: RedrivePolicy | None = None
     redrive_allow_policy: RedriveAllowPolicy | None = None
@@ -253,11 +253,9 @@ def _shown_policy(value: RedrivePolicy | RedriveAllowPolicy | None) -> str | Non
 _RULES: dict[str, _Rule] = {
     "DelaySeconds": _Rule("delay_seconds", _integer(0, 900), str),
     "MaximumMessageSize": _Rule("maximum_message_size", _integer(1024, MAX_MESSAGE_BYTES), str),
-    "MessageRetentionPeriod": _Rule("message_retention_period", _integer(60, 1_209_600), str),
-    "ReceiveMessageWaitTimeSeconds": _Rule(
-        "receive_message_wait_time_seconds", _integer(0, 20), str
-    ),
-    "VisibilityTimeout": _Rule("visibility_timeout", _integer(0, 43_200), str),
+    "MessageRetentionPeriod": _Rule("retention_seconds", _integer(60, 1_209_600), str),
+    "ReceiveMessageWaitTimeSeconds": _Rule("wait_time_seconds", _integer(0, 20), str),
+    "VisibilityTimeout": _Rule("visibility_timeout_seconds", _integer(0, 43_200), str),
     "Policy": _Rule("policy", _policy, _shown_text),
     "RedrivePolicy": _Rule("redrive_policy", parse_redrive_policy, _shown_policy),
     "RedriveAllowPolicy": _Rule("redrive_allow_policy", parse_redrive_allow_policy, _shown_policy),
