@@ -1,0 +1,44 @@
+"""What AWS asks of every batch, and how an entry that failed is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from pumphouse.errors import ServiceError
+from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES, is_entry_id
+from pumphouse.protocol.faults import fault
+from pumphouse.protocol.operations import BatchResultErrorEntry
+
+
+class Entry(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+def check_batch(entries: Sequence[Entry]) -> None:
+    """Raise AWS's error for a batch that is empty or too long, or whose ids it does not take."""
+    if not entries:
+        raise fault("EmptyBatchRequest", "There should be at least one entry in the request.")
+    if len(entries) > MAX_BATCH_ENTRIES:
+        raise fault(
+            "TooManyEntriesInBatchRequest",
+            f"Maximum number of entries per request are {MAX_BATCH_ENTRIES}. "
+            f"You have sent {len(entries)}.",
+        )
+    seen = set()
+    for entry in entries:
+        entry_id = entry.id
+        if not is_entry_id(entry_id):
+            raise fault(
+                "InvalidBatchEntryId",
+                "A batch entry id can only contain alphanumeric characters, hyphens and "
+                "underscores. It can be at most 80 letters long.",
+            )
+        if entry_id in seen:
+            raise fault("BatchEntryIdsNotDistinct", f"Id {entry_id} repeated.")
+        seen.add(entry_id)
+
+
+def failed_entry(entry_id: str, error: ServiceError) -> BatchResultErrorEntry:
+    return BatchResultErrorEntry(entry_id, error.sender_fault, error.code, error.message)

@@ -1,0 +1,108 @@
+"""A FIFO queue: groups, each in order and one receive at a time.
+
+A group hands out its messages from the front, up to the first that is not visible. So a group whose
+first message is in flight or delayed hands out nothing, and several messages of one group may come
+in one receive. A receive empties one group as far as it can before it goes on to the next.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+
+from pumphouse.account.deduplication import Deduplication
+from pumphouse.account.message import GONE, TAKEN, VISIBLE, Message
+from pumphouse.account.queue import Queue
+from pumphouse.account.settings import QueueSettings
+from pumphouse.clock import Clock
+from pumphouse.protocol.names import QueueName
+
+
+class Group:
+    """The messages of one group, in order; those that are gone are passed over."""
+
+    __slots__ = ("group_id", "messages", "ready")
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.messages: deque[Message] = deque()
+        self.ready = False
+        """Whether it stands in the queue's line of groups that have something to hand out."""
+
+
+class FifoQueue(Queue):
+    """A queue that keeps the order within each group, and hands groups out in turn."""
+
+    __slots__ = ("_ready", "deduplication", "groups")
+
+    is_fifo = True
+
+    def __init__(
+        self,
+        name: QueueName,
+        url: str,
+        settings: QueueSettings,
+        clock: Clock,
+        move_to_dead_letters: Callable[[Queue, Message, float], bool],
+    ) -> None:
+        super().__init__(name, url, settings, clock, move_to_dead_letters)
+        self.deduplication = Deduplication(settings.deduplication_scope)
+        self.groups: dict[str, Group] = {}
+        self._ready: deque[Group] = deque()
+
+    def _append(self, message: Message) -> None:
+        group_id = message.group_id or ""
+        if (group := self.groups.get(group_id)) is None:
+            group = self.groups[group_id] = Group(group_id)
+        group.messages.append(message)
+
+    def _show(self, message: Message) -> None:
+        message.state = VISIBLE
+        self.visible += 1
+        self._refresh(self.groups[message.group_id or ""])
+
+    def _refresh(self, group: Group) -> None:
+        """Put a group in line if its first message can be handed out."""
+        messages = group.messages
+        while messages and messages[0].state is GONE:
+            messages.popleft()
+        if not group.ready and messages and messages[0].state is VISIBLE:
+            group.ready = True
+            self._ready.append(group)
+
+    def _line(self) -> Generator[Message, None, None]:
+        line = self._ready
+        while line:
+            group = line.popleft()
+            messages = group.messages
+            try:
+                position = 0
+                while position < len(messages):
+                    message = messages[position]
+                    if message.state is VISIBLE:
+                        yield message  # and look at this place again: it may be gone now
+                    elif message.state is TAKEN or message.state is GONE:
+                        position += 1
+                    else:
+                        break
+            finally:
+                group.ready = False
+                if not messages:
+                    del self.groups[group.group_id]
+
+    def has_next(self) -> bool:
+        return bool(self._ready)
+
+    def _removed(self, message: Message) -> None:
+        group_id = message.group_id or ""
+        group = self.groups[group_id]
+        self._refresh(group)
+        if not group.messages and not group.ready:
+            del self.groups[group_id]
+
+    def _cleared(self) -> None:
+        self.groups.clear()
+        self._ready.clear()
+
+    def _repr_parts(self) -> list[str]:
+        return [f"{len(self.groups)} groups"]

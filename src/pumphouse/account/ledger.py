@@ -1,0 +1,84 @@
+"""What the account carried out: every operation with its time and its outcome, for tests to read.
+
+It keeps the latest entries only, and counts all. An account whose ledger has no room keeps none and
+pays nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import Any, overload
+
+from msgspec import Struct
+
+from pumphouse.protocol.operations import Operation, Result
+
+
+class Entry(Struct, frozen=True, gc=False):
+    """One operation that was executed.
+
+    `started_at` is in seconds since the epoch. Either `result` or `error` is set; both are None for
+    an operation that was cancelled. `error` is what the caller got, also where a fault made it up.
+    """
+
+    started_at: float
+    region: str
+    account_id: str
+    operation: Operation[Any]
+    result: Result | None
+    error: BaseException | None
+
+    @property
+    def action(self) -> str:
+        return self.operation.action
+
+
+class Ledger:
+    """The latest operations in the order in which they ended; `len`, iteration and indexing work.
+
+    `counts` has the number of operations by action, of all that there were.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._entries: deque[Entry] = deque(maxlen=max(0, room))
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def room(self) -> int:
+        """How many entries it keeps; 0 means that it is off."""
+        return self._entries.maxlen or 0
+
+    def record(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self.counts[entry.operation.action] += 1
+
+    def of(self, action: str | type[Operation[Any]]) -> list[Entry]:
+        """The entries of one action, by its name or its operation."""
+        name = action if isinstance(action, str) else action.action
+        return [entry for entry in self._entries if entry.operation.action == name]
+
+    def clear(self) -> None:
+        """Forget everything, the counts too."""
+        self._entries.clear()
+        self.counts.clear()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(tuple(self._entries))
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Entry]: ...
+    def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
+        if isinstance(index, slice):
+            return list(self._entries)[index]
+        return self._entries[index]
+
+    def __repr__(self) -> str:
+        total = sum(self.counts.values())
+        counts = ", ".join(f"{count} {action}" for action, count in self.counts.most_common(5))
+        return f"<Ledger: {total} operations{': ' if counts else ''}{counts}>"

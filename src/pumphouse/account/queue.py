@@ -1,0 +1,298 @@
+"""A queue: what it holds, when that becomes visible, and who waits for it.
+
+What standard and FIFO queues share is here; in which order messages are handed out is in
+`standard.py` and `fifo.py`, and what AWS refuses in `sending.py`, `receiving.py` and `settling.py`.
+Time moves a queue only when it is asked: each call first settles what fell due since the last one,
+from the front of a timeline, so nothing is scanned and no message has a timer.
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from base64 import b64encode
+from collections.abc import Callable, Generator
+from math import inf
+
+from pumphouse.account.message import DELAYED, GONE, IN_FLIGHT, TAKEN, VISIBLE, Message
+from pumphouse.account.parking import Parking
+from pumphouse.account.settings import QueueSettings
+from pumphouse.account.timeline import Timeline
+from pumphouse.clock import Clock
+from pumphouse.protocol.names import QueueName
+
+MAX_IN_FLIGHT = 120_000
+
+
+class Queue(ABC):
+    """One queue of the account. All times are the clock's `monotonic()` unless they end in `_at`.
+
+    `move_to_dead_letters` is called for a visible message that was received too often, and says
+    whether it found another place for it.
+    """
+
+    __slots__ = (
+        "_ages",
+        "_delays",
+        "_leases",
+        "_next_serial",
+        "clock",
+        "created_at",
+        "delayed",
+        "deleted",
+        "expired_handles",
+        "handle_prefix",
+        "in_flight",
+        "messages",
+        "modified_at",
+        "move_to_dead_letters",
+        "name",
+        "parking",
+        "purged",
+        "settings",
+        "tags",
+        "url",
+        "visible",
+    )
+
+    is_fifo = False
+
+    def __init__(
+        self,
+        name: QueueName,
+        url: str,
+        settings: QueueSettings,
+        clock: Clock,
+        move_to_dead_letters: Callable[[Queue, Message, float], bool],
+    ) -> None:
+        self.name = name
+        self.url = url
+        self.settings = settings
+        self.clock = clock
+        self.move_to_dead_letters = move_to_dead_letters
+        self.tags: dict[str, str] = {}
+        self.created_at = self.modified_at = clock.now()
+        self.deleted = False
+        self.purged = -inf
+        self.messages: dict[int, Message] = {}
+        self.visible = self.delayed = self.in_flight = 0
+        # Shaped like AWS's: opaque, and not safe in a URL or in XML without quoting.
+        self.handle_prefix = "AQEB" + b64encode(secrets.token_bytes(24)).decode() + "/+"
+        self.expired_handles: set[str] = set()
+        self._next_serial = 0
+        self._delays = Timeline()
+        self._leases = Timeline()
+        self._ages = Timeline()  # by when retention began
+        self.parking = Parking(clock, self._next_event, self._on_event)
+
+    @property
+    def arn(self) -> str:
+        return self.name.arn()
+
+    # --- what is in it --------------------------------------------------------------------------
+
+    def settle(self, now: float) -> None:
+        """Carry out what fell due up to `now`: delays, leases and retention."""
+        delays, leases = self._delays, self._leases
+        while delays.next_due <= now:
+            message = delays.pop()
+            if message.state is DELAYED and message.due <= now:
+                self.delayed -= 1
+                self._show(message)
+        while leases.next_due <= now:
+            message = leases.pop()
+            if message.state is IN_FLIGHT and message.due <= now:
+                self.in_flight -= 1
+                self._show(message)
+        oldest = now - self.settings.retention_seconds
+        ages = self._ages
+        while ages.next_due <= oldest:
+            message = ages.pop()
+            if message.state is not GONE:
+                self.remove(message)
+
+    def add(self, message: Message, now: float, delay_seconds: float = 0) -> None:
+        """Store a message; it may come from another queue."""
+        self._next_serial = serial = self._next_serial + 1
+        message.serial = serial
+        self.messages[serial] = message
+        self._ages.push(message.stored, message)
+        self._append(message)
+        if delay_seconds > 0:
+            message.state = DELAYED
+            message.due = now + delay_seconds
+            self.delayed += 1
+            self._delays.push(message.due, message)
+        else:
+            self._show(message)
+
+    def remove(self, message: Message) -> None:
+        """Take a message out, whatever its state."""
+        state = message.state
+        if state is IN_FLIGHT:
+            self.in_flight -= 1
+            self._leases.prune(self.in_flight, _is_lease)
+        elif state is VISIBLE:
+            self.visible -= 1
+        elif state is DELAYED:
+            self.delayed -= 1
+            self._delays.prune(self.delayed, _is_delay)
+        message.state = GONE
+        del self.messages[message.serial]
+        self._ages.prune(len(self.messages), _is_held)
+        self._removed(message)
+
+    def clear(self) -> None:
+        """Take out everything."""
+        for message in self.messages.values():
+            message.state = GONE
+        self.messages.clear()
+        self.visible = self.delayed = self.in_flight = 0
+        for timeline in (self._delays, self._leases, self._ages):
+            timeline.clear()
+        self._cleared()
+
+    # --- leases ---------------------------------------------------------------------------------
+
+    def take(self, limit: int, visibility_seconds: int, now: float) -> list[Message]:
+        """Up to `limit` messages, each leased for `visibility_seconds` (0: visible at once)."""
+        taken: list[Message] = []
+        policy = self.settings.redrive_policy
+        most = policy.max_receive_count if policy is not None else inf
+        line = self._line()
+        for message in line:
+            if message.receive_count >= most and self.move_to_dead_letters(self, message, now):
+                continue
+            message.state = TAKEN
+            message.receive_count += 1
+            message.received = now
+            if message.receive_count == 1:
+                message.first_received_at = self.clock.now()
+            taken.append(message)
+            if len(taken) == limit:
+                break
+        line.close()
+        self.visible -= len(taken)
+        if visibility_seconds > 0:
+            due = now + visibility_seconds
+            for message in taken:
+                message.state = IN_FLIGHT
+                message.due = due
+                self._leases.push(due, message)
+            self.in_flight += len(taken)
+        else:
+            for message in taken:
+                self._show(message)
+        return taken
+
+    def handle_of(self, message: Message) -> str:
+        """The receipt handle of the message's latest receive."""
+        return f"{self.handle_prefix}{message.serial:x}={message.receive_count:x}="
+
+    def find(self, handle: str) -> tuple[Message | None, bool] | None:
+        """The message of a receipt handle (None when it is gone), and whether the handle is that of
+        its latest receive. None for a handle that was never this queue's."""
+        if not handle.startswith(self.handle_prefix):
+            return None
+        try:
+            serial_text, count_text, end = handle[len(self.handle_prefix) :].split("=")
+            serial, count = int(serial_text, 16), int(count_text, 16)
+        except ValueError:
+            return None
+        if end or not 0 < serial <= self._next_serial or count < 1:
+            return None
+        message = self.messages.get(serial)
+        if message is None:
+            return None, False
+        if count > message.receive_count:
+            return None
+        return message, count == message.receive_count
+
+    def change_visibility(self, message: Message, visibility_seconds: int, now: float) -> None:
+        """Let a lease end in `visibility_seconds` from now."""
+        message.due = now + visibility_seconds
+        if visibility_seconds <= 0:
+            self.in_flight -= 1
+            self._show(message)
+        else:
+            self._leases.push(message.due, message)
+        self._leases.prune(self.in_flight, _is_lease)
+
+    # --- who waits ------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Tell those who wait that something changed; called after each change where any do."""
+        if self.has_next():
+            self.parking.rouse()
+        self.parking.arm()
+
+    def close(self) -> None:
+        """Be deleted: wake everyone who waits, to find that out."""
+        self.deleted = True
+        self.clear()
+        self.parking.rouse_all()
+
+    def _next_event(self) -> float:
+        return min(
+            self._delays.next_due,
+            self._leases.next_due,
+            self._ages.next_due + self.settings.retention_seconds,
+        )
+
+    def _on_event(self, now: float) -> None:
+        self.settle(now)
+        self.wake()
+
+    # --- what standard and FIFO queues do differently --------------------------------------------
+
+    @abstractmethod
+    def _append(self, message: Message) -> None:
+        """A message was stored."""
+
+    @abstractmethod
+    def _show(self, message: Message) -> None:
+        """Make a message visible; it is counted no more where it was."""
+
+    @abstractmethod
+    def _line(self) -> Generator[Message, None, None]:
+        """Visible messages in the order to hand them out. Each that comes out is then `TAKEN`, or
+        gone; closed when enough have come."""
+
+    @abstractmethod
+    def has_next(self) -> bool:
+        """Whether there may be a message to hand out."""
+
+    @abstractmethod
+    def _removed(self, message: Message) -> None:
+        """A message is gone."""
+
+    @abstractmethod
+    def _cleared(self) -> None:
+        """All messages are gone."""
+
+    def __repr__(self) -> str:
+        self.settle(self.clock.monotonic())
+        parts = [f"{self.visible} visible", f"{self.in_flight} in flight"]
+        if self.delayed:
+            parts.append(f"{self.delayed} delayed")
+        parts += self._repr_parts()
+        if self.parking.occupied:
+            parts.append(f"{len(self.parking)} receives waiting")
+        if self.deleted:
+            parts = ["deleted"]
+        return f"<{type(self).__name__} {self.name.name}: {', '.join(parts)}>"
+
+    def _repr_parts(self) -> list[str]:
+        return []
+
+
+def _is_lease(due: float, message: Message) -> bool:
+    return message.state is IN_FLIGHT and message.due == due
+
+
+def _is_delay(due: float, message: Message) -> bool:
+    return message.state is DELAYED and message.due == due
+
+
+def _is_held(_: float, message: Message) -> bool:
+    return message.state is not GONE
