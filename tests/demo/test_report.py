@@ -34,7 +34,7 @@ def test_a_run_in_which_all_went_well() -> None:
     assert good.ok
     assert (good.events, good.groups, good.sent, good.handled, good.retried) == (4, 2, 4, 4, 1)
     assert (good.at_once, good.left, good.requests_per_message) == (2, 0, 0.75)
-    assert not (good.dead_lettered or good.lost or good.twice or good.out_of_order)
+    assert (good.dead_lettered, good.lost, good.twice, good.out_of_order) == ([], [], [], [])
 
 
 def test_a_dead_letter_is_no_loss() -> None:
