@@ -1,36 +1,49 @@
 # Everything sets itself up: Python 3.11+ and make are all that a machine needs.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
-	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; exit; }; done)
+	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
+	&& { echo $$p; exit; }; done)
 BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 # pytest-xdist workers; the suite is safe to run with any number
 WORKERS ?= auto
 
-.PHONY: help demo test lint type check bench clean
+.PHONY: help demo test lint types check bench clean
 
 help:
-	@echo "make demo   run the main job on an in-process account"
-	@echo "make test   run the test suite"
+	@echo "make demo   run the main job on an in-process account (DEMO_ARGS='--input FILE')"
+	@echo "make test   run the test suite (PYTEST_ARGS='tests/account -x')"
 	@echo "make lint   ruff, mypy, pyright and the import contract"
+	@echo "make check  lint and test"
 	@echo "make bench  run every benchmark and write docs/benchmarks.md"
+	@echo "make clean  remove the environment and what was built"
 
-.venv/pyvenv.cfg:
-	@test -n "$(PYTHON)" || { echo "pumphouse needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
-	$(PYTHON) -m venv .venv
-
-.venv/.core: .venv/pyvenv.cfg pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+# The stamps are written last, so that whatever was interrupted is done again.
+.venv/.made:
+	@test -n "$(PYTHON)" || { \
+	echo "pumphouse needs Python 3.11 or newer with its venv module, and none was found." >&2; \
+	echo "Install one (Debian and Ubuntu: apt install python3-venv), or say where it is:" >&2; \
+	echo "make PYTHON=/path/to/python" >&2; exit 1; }
+	@echo "setting up .venv with $(PYTHON), once"
+	@$(PYTHON) -m venv --clear .venv
 	@touch $@
 
-.venv/.dev: .venv/pyvenv.cfg pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+.venv/.core: .venv/.made pyproject.toml
+	@echo "installing pumphouse and what it needs, once"
+	@$(INSTALL) -e .
+	@touch $@
+
+.venv/.dev: .venv/.made pyproject.toml
+	@echo "installing pumphouse and the tools of its tests, once"
+	@$(INSTALL) -e '.[dev]'
 	@touch $@ .venv/.core
 
 .venv/.bench: .venv/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench,fast]'
+	@echo "installing what the benchmarks compare with, once"
+	@$(INSTALL) -e '.[dev,bench,fast]'
 	@touch $@
 
 demo: .venv/.core
-	$(BIN)/pumphouse demo $(DEMO_ARGS)
+	@$(BIN)/pumphouse demo $(DEMO_ARGS)
 
 test: .venv/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
@@ -39,10 +52,11 @@ lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/typing
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
 check: lint test
 
 clean:
-	rm -rf .venv build dist
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
