@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 p
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
 	&& { echo $$p; exit; }; done)
 BIN := .venv/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --no-compile
 # pytest-xdist workers; the suite is safe to run with any number
 WORKERS ?= auto
 
