@@ -11,40 +11,28 @@ import secrets
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from pumphouse.account.control import HANDLERS as CONTROL
-from pumphouse.account.dead_letters import check_dead_letter
-from pumphouse.account.fifo import FifoQueue
+from pumphouse.account import control, moves, permissions
 from pumphouse.account.ledger import Entry, Ledger
 from pumphouse.account.message import Message
 from pumphouse.account.queue import Queue
 from pumphouse.account.receiving import receive_message
 from pumphouse.account.redrive import move_to_dead_letters
 from pumphouse.account.sending import send_message, send_message_batch
-from pumphouse.account.settings import QueueSettings, created
 from pumphouse.account.settling import (
     change_message_visibility,
     change_message_visibility_batch,
     delete_message,
     delete_message_batch,
 )
-from pumphouse.account.standard import StandardQueue
 from pumphouse.clock import Clock, RealClock
 from pumphouse.protocol.faults import fault
 from pumphouse.protocol.names import QueueName, is_queue_url, parse_queue_arn, parse_queue_url
 from pumphouse.protocol.operations import (
-    DONE,
     ChangeMessageVisibility,
     ChangeMessageVisibilityBatch,
-    CreateQueue,
-    CreateQueueResult,
     DeleteMessage,
     DeleteMessageBatch,
-    DeleteQueue,
-    Done,
-    GetQueueUrl,
-    GetQueueUrlResult,
     Operation,
-    PurgeQueue,
     ReceiveMessage,
     Result,
     SendMessage,
@@ -53,8 +41,6 @@ from pumphouse.protocol.operations import (
 
 R = TypeVar("R")
 
-RULE_SECONDS = 60.0
-"""How long AWS wants after a purge until the next, and after a deletion until a name is free."""
 _KNOWN_URLS = 10_000
 
 _FIRST_SEQUENCE_NUMBER = 18_850_000_000_000_000_000
@@ -85,6 +71,7 @@ class Account:
         self.clock: Clock = clock or RealClock()
         self.sixty_second_rules = sixty_second_rules
         self.ledger = Ledger(ledger_room)
+        self.move_tasks = moves.MoveTasks()
         self._scopes: dict[tuple[str, str], Scope] = {}
         self._numbers = itertools.count(1)
         # Shaped like a random UUID, and made without the cost of one.
@@ -97,7 +84,8 @@ class Account:
         return await self._home.execute(operation)
 
     async def aclose(self) -> None:
-        """Nothing is held; the account goes on."""
+        """Stop what moves messages by itself; the account goes on."""
+        self.move_tasks.close()
 
     def within(self, *, region: str | None = None, account_id: str | None = None) -> Scope:
         """A backend for another region or account id of the same store."""
@@ -225,84 +213,6 @@ class Scope:
         return f"<Scope {self.account_id} {self.region}: {len(self.queues)} queues>"
 
 
-def create_queue(scope: Scope, operation: CreateQueue) -> CreateQueueResult:
-    name = operation.queue_name
-    attributes = operation.attributes or {}
-    if (existing := scope.queues.get(name)) is not None:
-        if (different := existing.settings.difference(attributes)) is not None:
-            raise fault(
-                "QueueNameExists",
-                "A queue already exists with the same name and a different value for attribute "
-                f"{different}",
-            )
-        return CreateQueueResult(existing.url)
-    settings = created(name, attributes)
-    now = scope.clock.monotonic()
-    deleted = scope.deleted.pop(name, None)
-    if deleted is not None and now < deleted + RULE_SECONDS and scope.account.sixty_second_rules:
-        scope.deleted[name] = deleted
-        raise fault(
-            "QueueDeletedRecently",
-            "You must wait 60 seconds after deleting a queue before you can create another with "
-            "the same name.",
-        )
-    queue_name = QueueName(name, scope.account_id, scope.region)
-    check_redrive(scope, queue_name, settings, attributes)
-    kind = FifoQueue if settings.fifo else StandardQueue
-    queue = kind(queue_name, scope.url_of(name), settings, scope.clock, scope.account.redrive)
-    queue.tags = dict(operation.tags or {})
-    scope.queues[name] = queue
-    return CreateQueueResult(queue.url)
-
-
-def check_redrive(
-    scope: Scope, source: QueueName, settings: QueueSettings, attributes: dict[str, str]
-) -> None:
-    """Raise AWS's fault where these settings name a dead-letter queue that they may not name."""
-    policy = settings.redrive_policy
-    if policy is not None and "RedrivePolicy" in attributes:
-        target = scope.account.find(policy.target_arn)
-        check_dead_letter(
-            source,
-            policy,
-            attributes["RedrivePolicy"],
-            target is not None,
-            target.settings.redrive_allow_policy if target else None,
-        )
-
-
-def delete_queue(scope: Scope, operation: DeleteQueue) -> Done:
-    queue = scope.queue(operation.queue_url)
-    home = scope.account.within(region=queue.name.region, account_id=queue.name.account_id)
-    del home.queues[queue.name.name]
-    home.deleted[queue.name.name] = scope.clock.monotonic()
-    queue.close()
-    return DONE
-
-
-def get_queue_url(scope: Scope, operation: GetQueueUrl) -> GetQueueUrlResult:
-    owner = operation.queue_owner_aws_account_id or scope.account_id
-    queue = scope.account.within(region=scope.region, account_id=owner).queues.get(
-        operation.queue_name
-    )
-    if queue is None:
-        raise fault("QueueDoesNotExist")
-    return GetQueueUrlResult(queue.url)
-
-
-def purge_queue(scope: Scope, operation: PurgeQueue) -> Done:
-    queue = scope.queue(operation.queue_url)
-    now = scope.clock.monotonic()
-    if now < queue.purged + RULE_SECONDS and scope.account.sixty_second_rules:
-        raise fault(
-            "PurgeQueueInProgress",
-            f"Only one PurgeQueue operation on {queue.name.name} is allowed every 60 seconds.",
-        )
-    queue.purged = now
-    queue.clear()
-    return DONE
-
-
 Handler = Callable[[Scope, Any], Any]
 
 _HANDLERS: dict[type[Operation[Any]], Handler] = {
@@ -313,9 +223,7 @@ _HANDLERS: dict[type[Operation[Any]], Handler] = {
     DeleteMessageBatch: delete_message_batch,
     ChangeMessageVisibility: change_message_visibility,
     ChangeMessageVisibilityBatch: change_message_visibility_batch,
-    CreateQueue: create_queue,
-    DeleteQueue: delete_queue,
-    GetQueueUrl: get_queue_url,
-    PurgeQueue: purge_queue,
-    **CONTROL,
+    **control.HANDLERS,
+    **permissions.HANDLERS,
+    **moves.HANDLERS,
 }

@@ -47,6 +47,11 @@ class Deduplication:
         self._known[key] = (message_id, sequence_number)
         self._expiry.append((now + WINDOW_SECONDS, key))
 
+    def clear(self) -> None:
+        """Forget everything, as a purge does."""
+        self._known.clear()
+        self._expiry.clear()
+
 
 def content_id(body: str) -> str:
     """The deduplication id that a queue makes from a body: its SHA-256, attributes not counted."""

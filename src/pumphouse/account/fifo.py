@@ -90,6 +90,10 @@ class FifoQueue(Queue):
                 if not messages:
                     del self.groups[group.group_id]
 
+    def _resume(self, message: Message) -> None:
+        if (group := self.groups.get(message.group_id or "")) is not None:
+            self._refresh(group)
+
     def has_next(self) -> bool:
         return bool(self._ready)
 
@@ -103,6 +107,7 @@ class FifoQueue(Queue):
     def _cleared(self) -> None:
         self.groups.clear()
         self._ready.clear()
+        self.deduplication.clear()
 
     def _repr_parts(self) -> list[str]:
         return [f"{len(self.groups)} groups"]

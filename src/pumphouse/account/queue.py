@@ -142,6 +142,41 @@ class Queue(ABC):
         self._ages.prune(len(self.messages), _is_held)
         self._removed(message)
 
+    def withdraw(self, limit: int, may_go: Callable[[Message], bool]) -> list[Message]:
+        """Take out up to `limit` visible messages, in order, up to one that may not go."""
+        gone: list[Message] = []
+        stays: Message | None = None
+        line = self._line()
+        for message in line:
+            if not may_go(message):
+                stays = message
+                message.state = TAKEN
+                break
+            self.remove(message)
+            gone.append(message)
+            if len(gone) == limit:
+                break
+        line.close()
+        if stays is not None:
+            self.visible -= 1
+            self._show(stays)
+        elif gone:
+            self._resume(gone[-1])
+        return gone
+
+    def configure(self, settings: QueueSettings, now: float) -> None:
+        """Change the settings. As on AWS a new delay holds for what is delayed already on a FIFO
+        queue, and for what comes on a standard queue."""
+        other_delay = settings.delay_seconds != self.settings.delay_seconds
+        self.settings = settings
+        if self.is_fifo and other_delay:
+            for message in self.messages.values():
+                if message.state is DELAYED:
+                    message.due = message.stored + settings.delay_seconds
+                    self._delays.push(message.due, message)
+        self.settle(now)
+        self.wake()
+
     def clear(self) -> None:
         """Take out everything."""
         for message in self.messages.values():
@@ -257,6 +292,10 @@ class Queue(ABC):
     def _line(self) -> Generator[Message, None, None]:
         """Visible messages in the order to hand them out. Each that comes out is then `TAKEN`, or
         gone; closed when enough have come."""
+
+    @abstractmethod
+    def _resume(self, message: Message) -> None:
+        """A line was closed after this message of it was removed."""
 
     @abstractmethod
     def has_next(self) -> bool:

@@ -47,6 +47,9 @@ class StandardQueue(Queue):
             if message.state is VISIBLE:
                 yield message
 
+    def _resume(self, message: Message) -> None:
+        pass
+
     def has_next(self) -> bool:
         return self.visible > 0
 
