@@ -37,7 +37,7 @@ async def test_the_account_answers_as_aws_did(recording: Recording) -> None:
     await clock.run_until(acted.done)
     kept = await acted
     assert not recording.answers.keys() - kept.keys()
-    matcher = Matcher()
+    matcher = Matcher(recording.protocol)
     differences = [
         line
         for label, answer in recording.answers.items()

@@ -684,7 +684,7 @@ def list_queues_in_pages() -> Play:
         """With the URLs' host as the recording has it, and a token as a token."""
         shown = dict(answer)
         shown["QueueUrls"] = [
-            "http://sqs.<region>.localhost.localstack.cloud:4566/" + "/".join(url.split("/")[-2:])
+            "http://sqs.us-east-1.localhost.localstack.cloud:4566/" + "/".join(url.split("/")[-2:])
             for url in answer["QueueUrls"]
         ]
         if token := shown.pop("NextToken", ""):
