@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pumphouse.account import Account as Account
     from pumphouse.backend import Backend as Backend
+    from pumphouse.backoff import RetryPolicy as RetryPolicy
     from pumphouse.clock import Clock as Clock
     from pumphouse.clock import RealClock as RealClock
     from pumphouse.clock import VirtualClock as VirtualClock
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pumphouse.errors import TransientError as TransientError
     from pumphouse.errors import UsageError as UsageError
     from pumphouse.model import Receipt as Receipt
+    from pumphouse.sink import Sink as Sink
 
 # public name: the module that defines it
 _WHERE = {
@@ -42,7 +44,9 @@ _WHERE = {
     "RealClock": "clock",
     "Receipt": "model",
     "RefusedError": "errors",
+    "RetryPolicy": "backoff",
     "ServiceError": "errors",
+    "Sink": "sink",
     "ThrottledError": "errors",
     "TransientError": "errors",
     "UsageError": "errors",

@@ -70,12 +70,15 @@ class RetryPolicy:
         `elapsed_seconds` is the time since the first try began; `at_least_seconds` what the
         service asked for.
         """
-        if self.max_attempts is not None and attempt >= self.max_attempts:
-            return None
         wait = max(at_least_seconds, self.delay(attempt, rng))
-        if self.budget_seconds is not None and elapsed_seconds + wait > self.budget_seconds:
-            return None
-        return wait
+        return wait if self.allows(attempt, elapsed_seconds + wait) else None
+
+    def allows(self, attempt: int, until_seconds: float) -> bool:
+        """Whether attempt number `attempt` may be followed by another that begins
+        `until_seconds` after the first one began."""
+        return (self.max_attempts is None or attempt < self.max_attempts) and (
+            self.budget_seconds is None or until_seconds <= self.budget_seconds
+        )
 
 
 NO_RETRIES = RetryPolicy(max_attempts=1)

@@ -1,0 +1,309 @@
+"""The batcher of one queue and one set of credentials: runs what `schedule.py` decides.
+
+It owns the request tasks and one timer, asks its `send` for the outcome of every entry of a batch,
+and then settles each entry: stored, tried again later, or failed for good. What a request looks
+like and what an answer means is the sink's business; which entries travel together the schedule's.
+
+An entry that failed is tried again
+
+* when it was throttled or failed transiently, could not reach the service, or found no credentials:
+  nothing was stored;
+* when its outcome is unknown, if that can't double it (a FIFO queue, within the deduplication
+  window), or the caller accepted that it may (`retry_unknown`).
+
+Attempts and seconds are bounded by one `RetryPolicy` for each entry, from its first try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from pumphouse.backoff import RetryPolicy
+from pumphouse.clock import Clock, Timer
+from pumphouse.confirmation import Confirmed
+from pumphouse.errors import (
+    ClosedError,
+    ConfigError,
+    MessageTooLargeError,
+    NetworkError,
+    NoCredentialsError,
+    OutcomeUnknownError,
+    PumphouseError,
+    RefusedError,
+    ThrottledError,
+    TransientError,
+)
+from pumphouse.model import Receipt
+from pumphouse.outgoing import Outgoing
+from pumphouse.schedule import NEVER, Limits, Schedule
+
+DEDUPLICATION_SECONDS = 300.0
+"""For how long a FIFO queue recognises a deduplication id ("Exactly-once processing" in the SQS
+developer guide)."""
+_DEDUPLICATION_MARGIN = 30.0  # what a request may still take once it has been started
+
+
+class Batcher:
+    """Takes entries, sends them in batches, and resolves each entry's future with its outcome.
+
+    `send(batch)` says what became of every entry and doesn't raise, but for its cancellation;
+    `bury(failed)` is told of what failed for good, before its caller is, and doesn't raise.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[list[Outgoing]], Awaitable[Confirmed]],
+        bury: Callable[[list[tuple[Outgoing, PumphouseError]]], Awaitable[None]] | None,
+        *,
+        limits: Limits,
+        fifo: bool,
+        retry: RetryPolicy,
+        retry_unknown: bool,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._send = send
+        self._bury = bury
+        self._fifo = fifo
+        self._retry = retry
+        self._retry_unknown = retry_unknown
+        self._clock = clock
+        self._rng = rng
+        self._schedule = Schedule(limits, exclusive=fifo)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sending: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._timer: Timer | None = None
+        self._timer_at = NEVER
+        self._closing = False
+        self._given_up = False
+        self.counts: Counter[str] = Counter()
+
+    # --- in ---------------------------------------------------------------------------------
+
+    def submit(self, entry: Outgoing, *, wait: bool) -> None:
+        """Admit an entry; its future `done` will have the outcome.
+
+        Past a ceiling it waits for room, or `ThrottledError` is raised; `ClosedError` after
+        `close` was called.
+        """
+        if self._closing:
+            raise ClosedError("the sink is closed; nothing was sent")
+        schedule = self._schedule
+        now = self._clock.monotonic()
+        reason = schedule.refusal(entry.tenant, entry.size)
+        if reason is None:
+            schedule.admit(entry, now)
+            self._pump(now)
+        elif wait:
+            schedule.park(entry)
+            schedule.unpark(now)
+            self._pump(now)
+        else:
+            self.counts["queue_full"] += 1
+            error = ThrottledError(
+                f"the sink's queue is full ({reason}); nothing was sent",
+                code="SinkQueueFull",
+                status=429,
+            )
+            error.retry_after_seconds = self._retry.delay(1, self._rng)
+            raise error
+
+    def withdraw(self, entry: Outgoing) -> bool:
+        """Take back an entry whose caller is gone; False while a request is carrying it."""
+        now = self._clock.monotonic()
+        if not self._schedule.withdraw(entry, now):
+            return False
+        self.counts["withdrawn" if entry.first_unknown is None else "unknown"] += 1
+        self._pump(now)
+        return True
+
+    # --- out --------------------------------------------------------------------------------
+
+    def _pump(self, now: float) -> None:
+        """Send what can be sent now, and see to it that the rest is looked at in time."""
+        schedule = self._schedule
+        while (batch := schedule.take(now, flush=self._closing)) is not None:
+            task = self._start(self._request(batch))
+            self._sending.add(task)
+        when = schedule.next_time()
+        if when < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = when
+            self._timer = self._clock.call_later(when - now, self._tick)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._sending.discard(task)
+        self._changed.set()
+
+    def _tick(self) -> None:
+        self._timer, self._timer_at = None, NEVER
+        now = self._clock.monotonic()
+        self._schedule.wake(now)
+        self._pump(now)
+
+    async def _request(self, batch: list[Outgoing]) -> None:
+        """One request, from the start to the settlement of each of its entries."""
+        began = self._clock.monotonic()
+        for entry in batch:
+            if not entry.tries:
+                entry.first_try = began
+            entry.tries += 1
+        try:
+            outcomes, _, as_one = await self._send(batch)
+        except asyncio.CancelledError:  # by `_give_up`, or with the loop: there is no going on
+            self._give_up()
+            lost = "the sink was closed before the request was answered"
+            outcomes, as_one = [OutcomeUnknownError(lost) for _ in batch], True
+        if (task := asyncio.current_task()) is not None:
+            self._sending.discard(task)
+        now = self._clock.monotonic()
+        retries: list[tuple[Outgoing, float]] = []
+        failed: list[tuple[Outgoing, PumphouseError]] = []
+        draws: dict[int, float] = {}  # shared, so that what failed together goes together again
+        for entry, outcome in zip(batch, outcomes, strict=True):
+            if type(outcome) is Receipt:
+                self.counts["stored"] += 1
+                if not entry.done.done():
+                    entry.done.set_result(outcome)
+                continue
+            assert isinstance(outcome, PumphouseError)
+            entry.error = outcome
+            if entry.first_unknown is None and isinstance(outcome, OutcomeUnknownError):
+                entry.first_unknown = began
+            alone = as_one and len(batch) > 1 and isinstance(outcome, RefusedError)
+            if alone and not self._given_up:
+                entry.alone = True  # whose fault it was shows when each goes by itself
+                retries.append((entry, now))
+            elif (wait := self._next_delay(entry, outcome, draws, now)) is not None:
+                self.counts["retried"] += 1
+                retries.append((entry, now + wait))
+            else:
+                failed.append((entry, _truth(entry, outcome)))
+        if not self._given_up:
+            self._schedule.finish(batch, retries, now)
+            self._pump(now)
+        if failed:
+            await self._fail(failed)
+
+    def _next_delay(
+        self, entry: Outgoing, error: PumphouseError, draws: dict[int, float], now: float
+    ) -> float | None:
+        """Seconds until the entry's next try, or None when there is none."""
+        if self._given_up or entry.done.cancelled():  # nobody waits for another try
+            return None
+        if isinstance(error, OutcomeUnknownError):
+            if not (self._fifo or self._retry_unknown):
+                return None
+        elif not isinstance(error, _NOT_STORED):
+            return None
+        attempt = entry.tries
+        if (wait := draws.get(attempt)) is None:
+            wait = draws[attempt] = self._retry.delay(attempt, self._rng)
+        if not self._retry.allows(attempt, now - entry.first_try + wait):
+            return None
+        if entry.first_unknown is not None and self._fifo and not self._retry_unknown:
+            remembered = entry.first_unknown + DEDUPLICATION_SECONDS - _DEDUPLICATION_MARGIN
+            if now + wait > remembered:
+                return None  # the queue may have forgotten the id by then, and store it twice
+        return wait
+
+    async def _fail(self, failed: list[tuple[Outgoing, PumphouseError]]) -> None:
+        for _, error in failed:
+            self.counts[kind_of(error)] += 1
+        try:
+            if self._bury is not None:
+                await self._bury(failed)
+        finally:
+            for entry, error in failed:
+                if not entry.done.done():
+                    entry.done.set_exception(error)
+
+    # --- the end ----------------------------------------------------------------------------
+
+    async def close(self, deadline_seconds: float) -> None:
+        """Send what waits, wait for the answers, and give every caller its outcome.
+
+        At the deadline, what is unanswered is unknown, what was never sent fails with
+        `ClosedError`, and what was failing fails with the error of its last try.
+        """
+        self._closing = True
+        timer = self._clock.call_later(max(0.0, deadline_seconds), self._give_up)
+        try:
+            self._pump(self._clock.monotonic())
+            while self._tasks or self._schedule.unsettled or self._schedule.parked:
+                self._changed.clear()
+                await self._changed.wait()
+        except asyncio.CancelledError:
+            self._give_up()
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+            raise
+        finally:
+            timer.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer, self._timer_at = None, NEVER
+
+    def _give_up(self) -> None:
+        """The end of the deadline: no more requests, and the truth for everyone."""
+        if self._given_up:
+            return
+        self._closing = self._given_up = True
+        failed: list[tuple[Outgoing, PumphouseError]] = []
+        for entry in self._schedule.drain():
+            assert isinstance(entry, Outgoing)
+            if entry.error is not None:
+                failed.append((entry, _truth(entry, entry.error)))
+            else:
+                self.counts["withdrawn"] += 1
+                if not entry.done.done():
+                    entry.done.set_exception(
+                        ClosedError("the sink was closed before the message could be sent")
+                    )
+        for task in tuple(self._sending):
+            task.cancel()
+        if failed:
+            self._start(self._fail(failed))
+        self._changed.set()
+
+
+def _truth(entry: Outgoing, error: PumphouseError) -> PumphouseError:
+    """The final word on an entry: unknown, when any of its tries was and none was confirmed."""
+    if entry.first_unknown is None or isinstance(error, OutcomeUnknownError):
+        return error
+    unknown = OutcomeUnknownError(f"one try was not answered, and the last one brought: {error}")
+    unknown.__cause__ = error
+    return unknown
+
+
+def kind_of(error: PumphouseError) -> str:
+    """The word under which a failure is counted and written down."""
+    for kind, name in _KINDS:
+        if isinstance(error, kind):
+            return name
+    return "failed"
+
+
+_NOT_STORED = (ThrottledError, TransientError, NetworkError, NoCredentialsError)
+_KINDS: tuple[tuple[type[PumphouseError], str], ...] = (
+    (OutcomeUnknownError, "unknown"),
+    (ConfigError, "config_errors"),
+    (MessageTooLargeError, "too_large"),
+    (RefusedError, "refused"),
+    (ThrottledError, "throttled"),
+    (TransientError, "transient"),
+    (NetworkError, "unreachable"),
+)

@@ -1,0 +1,7 @@
+"""Large bodies."""
+
+from __future__ import annotations
+
+
+class ClaimCheck:
+    """Large bodies."""

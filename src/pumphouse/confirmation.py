@@ -1,0 +1,161 @@
+"""What an answer means for each message that was sent: `confirm`, and `classify_error`.
+
+A message is stored only when the answer says so and names the MD5s of what was sent. It is refused,
+throttled or failed when the answer says that. Everything else is unknown: an entry that the answer
+leaves out or contradicts itself about, an MD5 that differs, an answer that was lost. What is done
+about it is for `batcher.py` to decide.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from pumphouse.backoff import full_jitter
+from pumphouse.errors import (
+    Md5MismatchError,
+    OutcomeUnknownError,
+    PumphouseError,
+    ServiceError,
+    ThrottledError,
+)
+from pumphouse.model import Receipt
+from pumphouse.protocol import faults
+from pumphouse.protocol.attributes import md5_of_attributes, md5_of_body
+from pumphouse.protocol.operations import (
+    Attributes,
+    SendMessageBatchResult,
+    SendMessageBatchResultEntry,
+    SendMessageResult,
+)
+
+Outcome = Receipt | PumphouseError
+
+
+class Confirmed(NamedTuple):
+    """What an answer comes to.
+
+    `outcomes` has one for each message, in order; `strangers` are ids in the answer that were not
+    in the request; `as_one` is True where the request failed as a whole, before its messages were
+    looked at one by one.
+    """
+
+    outcomes: list[Outcome]
+    strangers: list[str]
+    as_one: bool
+
+
+class Sent(Protocol):
+    """What confirmation has to know of a message that was sent."""
+
+    body: str
+    attributes: Attributes | None
+    system_attributes: Attributes | None
+    deduplication_id: str | None
+    tries: int
+
+
+def classify_error(
+    status: int,
+    code: str,
+    message: str | None = None,
+    attempt: int = 1,
+    *,
+    rng: random.Random | None = None,
+) -> ServiceError:
+    """The error that an SQS error code means, for a whole request or for one entry of a batch.
+
+    `status` is the HTTP status; for an entry it is 400 for the sender's fault and 500 otherwise.
+    The code decides before the status, and 429 and 503 are throttling for codes that say nothing
+    else:
+
+    * `RefusedError`: the message itself is refused (`InvalidMessageContents`,
+      `InvalidParameterValue`, `MissingParameter`, …); sending it again changes nothing.
+    * `ConfigError` (as `RefusedConfigError`): the queue, the credentials or the permissions are
+      refused (`AccessDenied`, `QueueDoesNotExist`, …); an operator has to act.
+    * `ThrottledError`: send it again after `retry_after_seconds`, a full-jitter draw for the
+      attempt that failed (`attempt`, from 1).
+    * `TransientError`: anything else; send it again.
+    """
+    error = faults.from_answer(code, message or "", status=status)
+    if isinstance(error, ThrottledError):
+        error.retry_after_seconds = full_jitter(attempt, rng=rng)
+    return error
+
+
+def confirm(
+    queue_url: str,
+    sent: Sequence[Sent],
+    answer: SendMessageResult | SendMessageBatchResult | PumphouseError,
+) -> Confirmed:
+    """The outcome of every message of a request.
+
+    The ids of a batch's entries are their positions, from "0". An error is every message's, as if
+    each had been sent alone.
+    """
+    if isinstance(answer, PumphouseError):
+        return Confirmed([_of_request(answer, message) for message in sent], [], True)
+    if isinstance(answer, SendMessageResult):
+        return Confirmed([_stored(queue_url, sent[0], answer)], [], False)
+    outcomes: list[Outcome | None] = [None] * len(sent)
+    strangers: list[str] = []
+    for stored in answer.successful:
+        if (at := _position(stored.id, len(sent))) < 0:
+            strangers.append(stored.id)
+        elif outcomes[at] is None:
+            outcomes[at] = _stored(queue_url, sent[at], stored)
+        else:
+            outcomes[at] = _contradiction(stored.id)
+    for failed in answer.failed:
+        if (at := _position(failed.id, len(sent))) < 0:
+            strangers.append(failed.id)
+        elif outcomes[at] is None:
+            status = 400 if failed.sender_fault else 500
+            outcomes[at] = classify_error(status, failed.code, failed.message, sent[at].tries)
+        else:
+            outcomes[at] = _contradiction(failed.id)
+    settled = [_missing(at) if got is None else got for at, got in enumerate(outcomes)]
+    return Confirmed(settled, strangers, False)
+
+
+def _position(entry_id: str, count: int) -> int:
+    """Which entry an id means, or -1: only the very ids that were sent are known."""
+    if len(entry_id) == 1 and "0" <= entry_id <= "9" and (at := ord(entry_id) - 48) < count:
+        return at
+    return -1
+
+
+def _stored(
+    queue_url: str, sent: Sent, answer: SendMessageResult | SendMessageBatchResultEntry
+) -> Outcome:
+    if (expected := md5_of_body(sent.body)) != answer.md5_of_message_body:
+        return Md5MismatchError("body", expected, answer.md5_of_message_body)
+    if sent.attributes:
+        attributes = md5_of_attributes(sent.attributes) or ""
+        if attributes != answer.md5_of_message_attributes:
+            got = answer.md5_of_message_attributes or ""
+            return Md5MismatchError("attributes", attributes, got)
+    if sent.system_attributes and (got := answer.md5_of_message_system_attributes or ""):
+        system = md5_of_attributes(sent.system_attributes) or ""
+        if system != got:
+            return Md5MismatchError("system attributes", system, got)
+    return Receipt(answer.message_id, queue_url, answer.sequence_number, sent.deduplication_id)
+
+
+def _of_request(error: PumphouseError, sent: Sent) -> PumphouseError:
+    """A request's error as one message's own: nobody shares an exception with a neighbour."""
+    own = copy.copy(error)
+    own.__cause__ = error
+    if isinstance(own, ThrottledError) and not own.retry_after_seconds:
+        own.retry_after_seconds = full_jitter(sent.tries)
+    return own
+
+
+def _missing(at: int) -> OutcomeUnknownError:
+    return OutcomeUnknownError(f"the answer says nothing about entry {at} of the batch")
+
+
+def _contradiction(entry_id: str) -> OutcomeUnknownError:
+    return OutcomeUnknownError(f"the answer names entry {entry_id} of the batch twice")

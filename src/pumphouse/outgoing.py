@@ -1,0 +1,173 @@
+"""A message on its way out: `Outgoing`, and `encode_body` for what a caller hands in as a body.
+
+The checks of single values are here (ids, delays, attribute values); how a body becomes SQS's text
+is `content.py`'s, and what the whole message may weigh is the sink's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from pumphouse.errors import UsageError
+from pumphouse.protocol.attributes import MAX_DELAY_SECONDS, is_token
+from pumphouse.protocol.operations import (
+    Attributes,
+    MessageAttributeValue,
+    SendMessage,
+    SendMessageBatch,
+    SendMessageBatchRequestEntry,
+)
+from pumphouse.schedule import Entry
+
+AttributeValue = str | bytes | int | float | MessageAttributeValue | None
+
+
+class Outgoing(Entry):
+    """An `Entry` with the message that it stands for.
+
+    What a function that picks a message's group may look at: `original` (what was given to
+    `send`), `tenant`, `source`, `id`, `replay_id`, `attributes`.
+    """
+
+    __slots__ = (
+        "attributes",
+        "body",
+        "deduplication_id",
+        "delay",
+        "group_id",
+        "id",
+        "original",
+        "replay_id",
+        "source",
+        "system_attributes",
+    )
+
+    original: object
+    body: str
+    attributes: Attributes | None
+    system_attributes: Attributes | None
+    group_id: str | None
+    deduplication_id: str | None
+    delay: int | None
+    id: str | None
+    source: str | None
+    replay_id: str | None
+
+
+_ENTRY_IDS = tuple(str(position) for position in range(10))
+
+
+def send_message(queue_url: str, message: Outgoing) -> SendMessage:
+    """The request that carries one message by itself."""
+    return SendMessage(
+        queue_url,
+        message.body,
+        message.delay,
+        message.attributes,
+        message.system_attributes,
+        message.deduplication_id,
+        message.group_id,
+    )
+
+
+def send_message_batch(queue_url: str, messages: list[Outgoing]) -> SendMessageBatch:
+    """The request that carries up to ten; the ids of its entries are their positions."""
+    return SendMessageBatch(
+        queue_url,
+        [
+            SendMessageBatchRequestEntry(
+                entry_id,
+                message.body,
+                message.delay,
+                message.attributes,
+                message.system_attributes,
+                message.deduplication_id,
+                message.group_id,
+            )
+            for entry_id, message in zip(_ENTRY_IDS, messages, strict=False)
+        ],
+    )
+
+
+def encode_body(body: object) -> str | bytes:
+    """Text and bytes as they are; anything else as JSON: dicts, lists, dataclasses, numbers, and
+    the models of `msgspec` and `pydantic`. Raises `UsageError` for what is none of these."""
+    if isinstance(body, str | bytes):
+        return body
+    if isinstance(body, bytearray | memoryview):
+        return bytes(body)
+    if body is None:
+        raise UsageError("the body is None; send text, bytes, or an object that JSON can carry")
+    if callable(dump := getattr(body, "model_dump_json", None)):
+        return str(dump())
+    try:
+        return msgspec.json.encode(body)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(
+            f"a body of type {type(body).__name__} can't be written as JSON: {error}"
+        ) from None
+
+
+def attribute_values(given: Mapping[str, AttributeValue]) -> Attributes:
+    """Message attributes from plain values: text is a String, a number a Number, bytes Binary.
+
+    None leaves an attribute out.
+    """
+    found: Attributes = {}
+    for name, value in given.items():
+        if isinstance(value, str):
+            found[name] = MessageAttributeValue("String", value)
+        elif isinstance(value, MessageAttributeValue):
+            found[name] = value
+        elif isinstance(value, bytes):
+            found[name] = MessageAttributeValue("Binary", binary_value=value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[name] = MessageAttributeValue("Number", str(value))
+        elif value is not None:
+            raise UsageError(
+                f"attribute {name!r} is of type {type(value).__name__}; "
+                "it can be text, bytes, a number or a MessageAttributeValue"
+            )
+    return found
+
+
+def check_id(what: str, text: Any, *, hashed: bool) -> str:
+    """A group or deduplication id as SQS takes it: 1 to 128 of letters, digits and punctuation.
+
+    With `hashed`, one that SQS does not take is replaced by its SHA-256, never cut; without,
+    `UsageError`.
+    """
+    if not isinstance(text, str):
+        raise UsageError(f"the {what} is of type {type(text).__name__}; it is text")
+    if is_token(text):
+        return text
+    if hashed and text:
+        return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+    shown = text if len(text) <= 64 else f"{text[:64]}… ({len(text)} characters)"
+    raise UsageError(
+        f"the {what} {shown!r} is not 1 to 128 characters of A-Z, a-z, 0-9 and punctuation; "
+        "hash_ids=True sends the SHA-256 of such ids"
+    )
+
+
+def check_delay(delay: float | timedelta | None, *, fifo: bool) -> int | None:
+    """A delay in whole seconds, or None for none. Raises `UsageError` outside 0 to 900, and for
+    any on a FIFO queue."""
+    if delay is None:
+        return None
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise UsageError(f"the delay is of type {type(delay).__name__}; it is seconds")
+    if not 0 <= seconds <= MAX_DELAY_SECONDS or seconds != int(seconds):
+        raise UsageError(f"the delay is {seconds} s; SQS takes 0 to {MAX_DELAY_SECONDS}, whole")
+    if seconds and fifo:
+        raise UsageError(
+            "a FIFO queue takes no delay for a single message; set the queue's DelaySeconds, "
+            "or leave the delay out"
+        )
+    return int(seconds) or None
