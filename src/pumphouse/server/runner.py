@@ -1,0 +1,114 @@
+"""Serving the endpoint: the socket, uvicorn's server, its signals and its end.
+
+`Server` is uvicorn's with three differences: its connections are our own (`connection.py`), parked
+polls are answered as soon as it is told to stop, and a signal ends it with exit code 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+
+import uvicorn
+
+from pumphouse.errors import ConfigError, UsageError
+from pumphouse.server.connection import Connection
+from pumphouse.server.wire import Endpoint
+
+STOP_SECONDS = 10
+"""How long answers that are under way may take once the server was told to stop."""
+BACKLOG = 2048
+
+
+class Server(uvicorn.Server):
+    """Serves an `Endpoint` on a socket until it is told to stop."""
+
+    def __init__(self, endpoint: Endpoint, *, loop: str = "auto") -> None:
+        self._endpoint = endpoint
+        config = uvicorn.Config(
+            endpoint,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            loop=loop,
+            access_log=False,
+            log_config=None,
+            log_level="warning",
+            server_header=False,
+            proxy_headers=False,
+            backlog=BACKLOG,
+            timeout_graceful_shutdown=STOP_SECONDS,
+        )
+        super().__init__(config)
+
+    def stop(self) -> None:
+        """Tell the server to stop; it may be called from a signal handler or another thread."""
+        self.should_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:
+            now = asyncio.get_running_loop().time()
+            for connection in tuple(self.server_state.connections):
+                if isinstance(connection, Connection):
+                    connection.check_pace(now)
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._endpoint.stop()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at SIGTERM and SIGINT, and don't die of them: stopping is no failure."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        handled = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in handled}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises `UsageError` for a host that is none, `ConfigError` where the
+    port is taken or may not be used."""
+    if not 0 <= port <= 65535:
+        raise UsageError(f"the port {port} is not between 0 and 65535")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise UsageError(f"the host {host!r} can't be listened on: {error.strerror}") from None
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        if sys.platform != "win32":
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(BACKLOG)
+    except OSError as error:
+        bound.close()
+        raise ConfigError(
+            f"{host}:{port} can't be listened on: {error.strerror}; "
+            "give another --port, or 0 for any that is free"
+        ) from None
+    return bound
+
+
+def allow_many_connections() -> None:
+    """Raise the process's soft limit of open files to its hard one, where there are limits."""
+    try:
+        import resource
+    except ImportError:
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

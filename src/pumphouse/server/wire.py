@@ -1,0 +1,362 @@
+"""Any backend as an SQS endpoint: HTTP requests become operations, results become HTTP answers.
+
+`Endpoint.answer` is the whole way of a request: choose the protocol, check the signature, read the
+operation, find the region, execute, write the answer. The endpoint is also a plain ASGI application
+for any server; `pumphouse serve` calls `answer` without that detour (`connection.py`). SQS's two
+protocols are read and written by their codecs (`protocol/sqs_json.py`, `protocol/sqs_query.py`),
+signatures are checked in `auth.py`, and what SQS allows or refuses is the backend's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from msgspec.structs import replace
+
+from pumphouse.backend import Backend
+from pumphouse.errors import PumphouseError, ServiceError
+from pumphouse.protocol import sqs_json, sqs_query
+from pumphouse.protocol.faults import fault
+from pumphouse.protocol.names import region_of_host
+from pumphouse.protocol.operations import (
+    CreateQueueResult,
+    GetQueueUrlResult,
+    ListDeadLetterSourceQueuesResult,
+    ListQueuesResult,
+    Operation,
+    ReceiveMessage,
+    ReceiveMessageResult,
+    Result,
+)
+from pumphouse.server.auth import Gate
+
+MAX_BODY_BYTES = 8 * 1024 * 1024
+"""The largest request body that is read: a batch of 1 MiB in which each byte needs an escape."""
+
+_MAX_SCOPES = 1024
+_HOST = re.compile(rb"[A-Za-z0-9._-]+(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
+_FORM = b"application/x-www-form-urlencoded"
+
+_log = logging.getLogger("pumphouse.server")
+
+
+class Request(NamedTuple):
+    """An HTTP request, read whole. `headers` has names in lower case; `fields` is as it came."""
+
+    method: str
+    path: str
+    raw_path: str  # as it stands in the request line, for its signature
+    query: bytes
+    headers: dict[bytes, bytes]
+    fields: list[tuple[bytes, bytes]]
+    body: bytes
+    origin: str  # the scheme and the address to fall back to where there is no Host
+
+
+class Response(NamedTuple):
+    """An HTTP answer; its length is added when it is sent."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+
+@runtime_checkable
+class Scoped(Protocol):
+    """A backend that has more than one region: `Account` does."""
+
+    def within(self, *, region: str) -> Backend:
+        """The same store, seen from another region."""
+
+
+# --- protocols ----------------------------------------------------------------------------------
+
+
+class _Json:
+    """The JSON protocol, as the endpoint needs it."""
+
+    @staticmethod
+    def decode(request: Request) -> Operation[Any]:
+        target = request.headers.get(b"x-amz-target", b"").decode("latin-1")
+        return sqs_json.decode_request(target, request.body)
+
+    @staticmethod
+    def answer(action: str, result: Result, request_id: str) -> Response:
+        return Response(200, _json_headers(request_id), sqs_json.encode_answer(result))
+
+    @staticmethod
+    def error(error: ServiceError, request_id: str) -> Response:
+        query_error, body = sqs_json.encode_error(error)
+        header = _HEADER_UNSAFE.sub(b"?", query_error.encode("ascii", "replace"))
+        headers = [*_json_headers(request_id), (b"x-amzn-query-error", header)]
+        return Response(error.status, headers, body)
+
+
+class _Query:
+    """The query protocol, as the endpoint needs it."""
+
+    @staticmethod
+    def decode(request: Request) -> Operation[Any]:
+        form = request.query if request.method == "GET" else request.body
+        if request.method == "POST" and request.query:
+            form = request.query + b"&" + form if form else request.query
+        url = request.path if request.path.strip("/") else ""
+        return sqs_query.decode_request(form, url)
+
+    @staticmethod
+    def answer(action: str, result: Result, request_id: str) -> Response:
+        body = sqs_query.encode_answer(action, result, request_id)
+        return Response(200, _xml_headers(request_id), body)
+
+    @staticmethod
+    def error(error: ServiceError, request_id: str) -> Response:
+        body = sqs_query.encode_error(error, request_id)
+        return Response(error.status, _xml_headers(request_id), body)
+
+
+_HEADER_UNSAFE = re.compile(rb"[^\x20-\x7e]")
+_JSON_TYPE = sqs_json.CONTENT_TYPE.encode()
+_XML_TYPE = sqs_query.CONTENT_TYPE.encode()
+
+
+def _json_headers(request_id: str) -> list[tuple[bytes, bytes]]:
+    return [(b"content-type", _JSON_TYPE), (b"x-amzn-requestid", request_id.encode())]
+
+
+def _xml_headers(request_id: str) -> list[tuple[bytes, bytes]]:
+    return [(b"content-type", _XML_TYPE), (b"x-amzn-requestid", request_id.encode())]
+
+
+def _speaks(request: Request) -> type[_Json] | type[_Query]:
+    """The protocol of a request: a target or a JSON type means JSON, all else is a form."""
+    if b"x-amz-target" in request.headers:
+        return _Json
+    kind = request.headers.get(b"content-type", b"")
+    return _Json if b"json" in kind.lower() and request.method == "POST" else _Query
+
+
+# --- the endpoint -------------------------------------------------------------------------------
+
+
+class Endpoint:
+    """A backend behind SQS's own wire. Serve it with `runner.py`, or with any ASGI server.
+
+    With a `gate`, only requests that are signed with its keys are carried out. The health of the
+    endpoint is at `/health`.
+    """
+
+    def __init__(
+        self, backend: Backend, *, gate: Gate | None = None, max_body_bytes: int = MAX_BODY_BYTES
+    ) -> None:
+        self._backend = backend
+        self._gate = gate
+        self.max_body_bytes = max_body_bytes
+        self._scopes: dict[bytes, Backend] = {}
+        self._parked: set[asyncio.Task[Any]] = set()
+        self._stopping = False
+        self._series = str(uuid4())[:24]
+        self._requests = 0
+
+    @property
+    def parked(self) -> int:
+        """How many receives are under way, most of them waiting for a message."""
+        return len(self._parked)
+
+    def stop(self) -> None:
+        """Answer every parked receive with no message, now and from now on."""
+        self._stopping = True
+        for task in self._parked:
+            task.cancel()
+
+    async def answer(self, request: Request) -> Response:
+        """The answer to a request; raises nothing but cancellation."""
+        if request.path == "/health":
+            return _health(request)
+        request_id = self._next_id()
+        protocol = _speaks(request)
+        try:
+            if request.method not in ("POST", "GET"):
+                raise fault("UnknownOperationException")
+            if self._gate is not None:
+                self._gate.check(request)
+            operation = protocol.decode(request)
+            result = await self._execute(self._scope(request), operation)
+            if type(result) in _WITH_URLS:
+                result = _from_here(result, request)
+            return protocol.answer(operation.action, result, request_id)
+        except ServiceError as error:
+            return protocol.error(error, request_id)
+        except PumphouseError as error:
+            _log.warning("the backend gave no answer: %s", error)
+        except Exception:
+            _log.exception("a request failed")
+        return protocol.error(fault("InternalError", _INTERNAL), request_id)
+
+    def _next_id(self) -> str:
+        """A request id in the shape of AWS's: one random series, counted."""
+        self._requests += 1
+        return f"{self._series}{self._requests:012x}"
+
+    def too_large(self, request: Request) -> Response:
+        """The answer to a request whose body is over `max_body_bytes`, which nobody has read."""
+        words = f"The request body is over {self.max_body_bytes} bytes."
+        return _speaks(request).error(fault("RequestEntityTooLarge", words), self._next_id())
+
+    def _scope(self, request: Request) -> Backend:
+        """The backend of the region that the credential scope names."""
+        claim = request.headers.get(b"authorization", b"").partition(b",")[0]
+        found = self._scopes.get(claim)
+        if found is None:
+            found = self._backend
+            parts = claim.split(b"/")
+            region = parts[2].decode("latin-1") if len(parts) == 5 else ""
+            if isinstance(found, Scoped) and region and region_of_host(region) == region:
+                found = found.within(region=region)
+            if len(self._scopes) >= _MAX_SCOPES:
+                self._scopes.clear()
+            self._scopes[claim] = found
+        return found
+
+    async def _execute(self, backend: Backend, operation: Operation[Any]) -> Result:
+        if type(operation) is not ReceiveMessage:
+            return cast(Result, await backend.execute(operation))
+        if self._stopping:
+            operation = replace(operation, wait_time_seconds=0)
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._parked.add(task)
+        try:
+            return await backend.execute(operation)
+        except asyncio.CancelledError:
+            if not self._stopping or task.uncancel():
+                raise
+            return ReceiveMessageResult()
+        finally:
+            self._parked.discard(task)
+
+    # --- ASGI ---
+
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, send)
+        else:
+            raise RuntimeError(f"the endpoint speaks HTTP, and no {scope['type']}")
+
+    async def _http(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        body, whole = await self._read(receive)
+        fields = scope["headers"]
+        host, port = (scope.get("server") or ("127.0.0.1", 80))[:2]
+        request = Request(
+            scope["method"],
+            scope["path"],
+            (scope.get("raw_path") or scope["path"].encode()).decode("latin-1"),
+            scope["query_string"],
+            dict(fields),
+            fields,
+            body,
+            f"{scope.get('scheme', 'http')}://{host}:{port}",
+        )
+        if whole:
+            response = await _while_connected(self.answer(request), receive)
+        else:
+            response = self.too_large(request)
+            response.headers.append((b"connection", b"close"))
+        if response is None:
+            return
+        status, headers, content = response
+        headers.append((b"content-length", b"%d" % len(content)))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+    async def _read(self, receive: _Receive) -> tuple[bytes, bool]:
+        """The body, and whether it is all of it: no more is read than is allowed."""
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            chunk = message.get("body", b"")
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > self.max_body_bytes:
+                return b"", False
+            if not message.get("more_body"):
+                return b"".join(chunks), True
+
+
+_Scope = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+_Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_INTERNAL = "We encountered an internal error. Please try again."
+
+
+async def _while_connected(work: Awaitable[Response], receive: _Receive) -> Response | None:
+    """The outcome of `work`, or None where the client went away first: then it is cancelled."""
+    loop = asyncio.get_running_loop()
+    worker = cast("asyncio.Task[Any]", asyncio.current_task())
+    gone = False
+    watcher: asyncio.Task[None] | None = None
+
+    async def watch() -> None:
+        nonlocal gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone = True
+        worker.cancel()
+
+    def start() -> None:
+        nonlocal watcher
+        watcher = loop.create_task(watch())
+
+    # Work that never waits is over before the watcher would start.
+    starting = loop.call_soon(start)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if not gone or worker.uncancel():
+            raise
+        return None
+    finally:
+        starting.cancel()
+        if watcher is not None:
+            watcher.cancel()
+
+
+async def _lifespan(receive: _Receive, send: _Send) -> None:
+    while True:
+        kind = (await receive())["type"]
+        await send({"type": f"{kind}.complete"})
+        if kind == "lifespan.shutdown":
+            return
+
+
+def _health(request: Request) -> Response:
+    if request.method not in ("GET", "HEAD"):
+        return Response(405, [(b"allow", b"GET, HEAD")], b"")
+    return Response(200, [(b"content-type", b"application/json")], b'{"status":"ok"}\n')
+
+
+# --- queue URLs ---------------------------------------------------------------------------------
+
+_WITH_URLS = frozenset(
+    {CreateQueueResult, GetQueueUrlResult, ListQueuesResult, ListDeadLetterSourceQueuesResult}
+)
+
+
+def _from_here(result: Any, request: Request) -> Any:
+    """A result whose queue URLs lead to where the request came in."""
+    host = request.headers.get(b"host", b"")
+    if _HOST.fullmatch(host):
+        base = f"{request.origin.partition('://')[0]}://{host.decode()}"
+    else:
+        base = request.origin
+    if isinstance(result, CreateQueueResult | GetQueueUrlResult):
+        return replace(result, queue_url=base + urlsplit(result.queue_url).path)
+    return replace(result, queue_urls=[base + urlsplit(url).path for url in result.queue_urls])
