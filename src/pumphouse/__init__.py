@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from pumphouse.errors import ThrottledError as ThrottledError
     from pumphouse.errors import TransientError as TransientError
     from pumphouse.errors import UsageError as UsageError
+    from pumphouse.http import HttpBackend as HttpBackend
+    from pumphouse.http import Keys as Keys
+    from pumphouse.http import connect as connect
     from pumphouse.model import Receipt as Receipt
     from pumphouse.sink import Sink as Sink
 
@@ -36,6 +39,8 @@ _WHERE = {
     "Backend": "backend",
     "Clock": "clock",
     "ConfigError": "errors",
+    "HttpBackend": "http",
+    "Keys": "http",
     "LeaseLostError": "errors",
     "NetworkError": "errors",
     "OutcomeUnknownError": "errors",
@@ -51,6 +56,7 @@ _WHERE = {
     "TransientError": "errors",
     "UsageError": "errors",
     "VirtualClock": "clock",
+    "connect": "http",
 }
 
 __version__ = "0.1.0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from pumphouse.errors import UsageError
@@ -83,3 +84,6 @@ class RetryPolicy:
 
 NO_RETRIES = RetryPolicy(max_attempts=1)
 """One try, and what it brings."""
+
+one_try: ContextVar[bool] = ContextVar("pumphouse.one_try", default=False)
+"""Set by whoever counts tries: backends called from this context then make one try of each call."""

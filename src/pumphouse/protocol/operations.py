@@ -5,8 +5,8 @@ structs are named on the wire as AWS names them, so `msgspec` reads and writes S
 with them directly; bytes travel as base64. Which values are allowed is not said here: the service
 refuses what it refuses (`account/`); the rules that senders check first are in `attributes.py`.
 
-An operation knows three things about itself, as class attributes: `action` (AWS's name), `result`
-(the type of its answer), and `repeatable` (whether carrying it out twice is as good as once, which
+An operation knows about itself, as class attributes: `service` (`sqs`), `action` (AWS's name),
+`result` (the type of its answer), and `repeatable` (whether carrying it out twice is as good as once, which
 decides what may be sent again when an answer is lost).
 """
 
@@ -44,6 +44,7 @@ class Operation(Struct, Generic[R], frozen=True, gc=False, omit_defaults=True, r
     action: ClassVar[str]
     result: ClassVar[type[Any]]
     repeatable: ClassVar[bool] = True
+    service: ClassVar[str] = "sqs"
 
 
 class Result(Struct, frozen=True, gc=False, omit_defaults=True, rename=wire_name):
@@ -389,7 +390,7 @@ class StartMessageMoveTask(Operation[StartMessageMoveTaskResult], frozen=True):
 
 
 class CancelMessageMoveTaskResult(Result, frozen=True):
-    approximate_number_of_messages_moved: int = 0
+    approximate_number_of_messages_moved: int | None = None
 
 
 class CancelMessageMoveTask(Operation[CancelMessageMoveTaskResult], frozen=True):
@@ -402,7 +403,7 @@ class CancelMessageMoveTask(Operation[CancelMessageMoveTaskResult], frozen=True)
 class ListMessageMoveTasksResultEntry(Shape, frozen=True):
     status: str
     source_arn: str
-    approximate_number_of_messages_moved: int = 0
+    approximate_number_of_messages_moved: int | None = None
     task_handle: str | None = None
     destination_arn: str | None = None
     max_number_of_messages_per_second: int | None = None

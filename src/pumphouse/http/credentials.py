@@ -1,0 +1,205 @@
+"""Credentials that are there when they are needed: loaded once, renewed early, never twice at once.
+
+A *source* is a plain callable that blocks and returns `Keys`; `BotocoreChain` is botocore's own
+chain (static, environment, profile, SSO, web identity, container, instance, process). The keeper
+runs it in a thread, one run at a time for all event loops and threads, before the keys expire.
+When a renewal fails, the old keys are used for as long as they are valid, and the next try waits:
+exponentially longer, with full jitter. `healthy` and the events say so; nothing needs a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from pumphouse.backoff import full_jitter
+from pumphouse.clock import Clock
+from pumphouse.errors import ConfigError, NoCredentialsError, PumphouseError
+from pumphouse.hooks import Hooks
+from pumphouse.http.events import CredentialsFailed, CredentialsLoaded
+from pumphouse.protocol.sigv4 import Keys
+
+if TYPE_CHECKING:
+    from pumphouse.http.endpoint import Configuration
+
+Source = Callable[[], Keys]
+
+RENEW_BEFORE_SECONDS = 800.0
+"""Keys are renewed this long before they expire, or in the last third of a shorter life."""
+RETRY_BASE_SECONDS = 0.5
+RETRY_CAP_SECONDS = 30.0
+
+_NEVER = float("inf")
+
+
+class Keeper:
+    """Keeps keys from one source."""
+
+    def __init__(self, source: Source, clock: Clock, hooks: Hooks) -> None:
+        self._source = source
+        self._clock = clock
+        self._hooks = hooks
+        self._keys: Keys | None = None
+        self._renew_at = 0.0  # seconds since the epoch
+        self._failures = 0
+        self._retry_at = 0.0
+        self._error: PumphouseError | None = None
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Forget a renewal that ran in another process."""
+        self._lock = threading.Lock()
+        self._running: Future[None] | None = None
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the last try to load or renew succeeded."""
+        return self._error is None
+
+    def current(self) -> Keys | None:
+        """The keys, when they are good and not due for renewal; costs nothing."""
+        return self._keys if self._clock.now() < self._renew_at else None
+
+    async def get(self) -> Keys:
+        """Keys to sign with. Starts a renewal when one is due and waits for it only without keys.
+
+        Raises `NoCredentialsError` when there are none, `ConfigError` when loading them failed; the
+        same error again, without another try, until the time for the next try has come.
+        """
+        if (keys := self.current()) is not None:
+            return keys
+        running = self._begin()
+        if (keys := self._valid()) is not None:
+            return keys  # renewed beside it
+        if running is not None:
+            hold = getattr(self._clock, "hold", nullcontext)  # no virtual time for a real thread
+            with hold():
+                await asyncio.wrap_future(running)
+            if (keys := self._valid()) is not None:
+                return keys
+        error = self._error or ConfigError("the credentials expired while they were loaded")
+        raise copy.copy(error)  # each caller its own: they add to its traceback
+
+    def expire(self, keys: Keys) -> None:
+        """AWS calls these keys expired, whatever they said themselves."""
+        with self._lock:
+            if self._keys is keys:
+                self._keys = None
+                self._renew_at = 0.0
+        if (forget := getattr(self._source, "forget", None)) is not None:
+            forget()
+
+    def _valid(self) -> Keys | None:
+        keys = self._keys
+        if keys is None or (keys.expires_at is not None and self._clock.now() >= keys.expires_at):
+            return None
+        return keys
+
+    def _begin(self) -> Future[None] | None:
+        """The renewal that runs, a new one, or None when the time for one has not come."""
+        with self._lock:
+            if self._running is None and self._clock.now() >= self._retry_at:
+                self._running = Future()
+                self._running.set_running_or_notify_cancel()
+                threading.Thread(
+                    target=self._renew,
+                    args=(self._running,),
+                    name="pumphouse-credentials",
+                    daemon=True,
+                ).start()
+            return self._running
+
+    def _renew(self, running: Future[None]) -> None:
+        """One run of the source, in its own thread."""
+        event: object
+        try:
+            keys = self._source()
+            if not keys.access_key_id or not keys.secret_access_key:
+                raise NoCredentialsError("the source of credentials returned an empty key")
+        except Exception as error:
+            now = self._clock.now()
+            self._failures += 1
+            delay = full_jitter(
+                self._failures, base_seconds=RETRY_BASE_SECONDS, cap_seconds=RETRY_CAP_SECONDS
+            )
+            self._error = _explained(error)
+            self._retry_at = now + delay
+            event = CredentialsFailed(self._error, self._failures, delay, self._valid() is not None)
+        else:
+            now = self._clock.now()
+            self._renew_at = _renewal(keys, now)
+            self._retry_at = 0.0
+            self._failures = 0
+            self._error = None
+            self._keys = keys
+            event = CredentialsLoaded(keys.expires_at)
+        with self._lock:
+            self._running = None
+        self._hooks.emit(event)
+        running.set_result(None)
+
+    def __repr__(self) -> str:
+        state = "not loaded" if self._keys is None else "loaded"
+        return f"<Keeper {state}{'' if self.healthy else ', failing'}>"
+
+
+def _renewal(keys: Keys, now: float) -> float:
+    if keys.expires_at is None:
+        return _NEVER
+    return keys.expires_at - min(RENEW_BEFORE_SECONDS, max(0.0, keys.expires_at - now) / 3)
+
+
+def _explained(error: Exception) -> PumphouseError:
+    """The error as callers see it. What a credential process printed may hold a secret."""
+    if isinstance(error, PumphouseError):
+        return error
+    name = type(error).__name__
+    provider = getattr(error, "kwargs", {}).get("provider", "")
+    if type(error).__module__ != "botocore.exceptions" or provider == "custom-process":
+        return ConfigError(f"the credentials could not be loaded: {name}")
+    return ConfigError(f"the credentials could not be loaded: {name}: {error}")
+
+
+class BotocoreChain:
+    """botocore's chain as a source; it remembers where it found credentials, as botocore does."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._found: Any = None
+
+    def __call__(self) -> Keys:
+        if self._found is None:
+            self._found = self._configuration.session.get_credentials()
+            if self._found is None:
+                raise NoCredentialsError(
+                    "no AWS credentials in the environment, the profile, or the instance; "
+                    "see 'Configure the AWS SDK credential chain', or give credentials=…"
+                )
+        frozen = self._found.get_frozen_credentials()
+        expiry = getattr(self._found, "_expiry_time", None)
+        return Keys(
+            frozen.access_key,
+            frozen.secret_key,
+            frozen.token or None,
+            expiry.timestamp() if expiry is not None else None,
+        )
+
+    def forget(self) -> None:
+        """Look for credentials anew: those that were found are refused as expired."""
+        self._found = None
+        self._configuration.new_session()
+
+    def __repr__(self) -> str:
+        return "BotocoreChain()"
+
+
+def as_source(credentials: Keys | Source) -> Source:
+    """A source from what a user gives: keys that stay, or a callable."""
+    if isinstance(credentials, Keys):
+        return lambda: credentials
+    return credentials

@@ -1,0 +1,193 @@
+"""Where requests go and for which region they are signed, as botocore's configuration says.
+
+An endpoint URL wins over everything: the argument, `AWS_ENDPOINT_URL_SQS`, `AWS_ENDPOINT_URL`, or
+the profile's (`AWS_IGNORE_CONFIGURED_ENDPOINT_URLS` turns all but the argument off). Without one,
+botocore's endpoint rules make the host from the region, FIPS and dual-stack settings included. The
+host of a queue URL is never used: the URL is a parameter. It tells the region where nothing else
+does: after the argument, the environment and the profile.
+
+botocore is imported when it is first needed. Reading its configuration blocks, so the client does
+it in a thread.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pumphouse.errors import ConfigError, UsageError
+from pumphouse.http.dial import Origin
+from pumphouse.protocol.names import region_of_host
+from pumphouse.protocol.sigv4 import host_header
+
+if TYPE_CHECKING:
+    from botocore.session import Session
+
+FALLBACK_REGION = "us-east-1"
+"""What requests to an endpoint URL are signed for where nothing tells a region."""
+
+_REGION = re.compile(r"(?![0-9]+$)(?!-)[a-zA-Z0-9-]{1,63}(?<!-)")
+
+
+class Endpoint:
+    """A service at its place; equal to no other, so that it can be a key."""
+
+    __slots__ = ("host_header", "origin", "path", "region", "service")
+
+    def __init__(self, service: str, url: str, region: str) -> None:
+        parts = check_endpoint_url(url)
+        self.service = service
+        self.region = region
+        self.origin = parts
+        self.path = urlsplit(url).path or "/"
+        self.host_header = host_header(url)
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.service} {self.region} at {self.origin}>"
+
+
+def check_endpoint_url(url: str) -> Origin:
+    """The origin of an endpoint URL. Raises `UsageError`, which repeats no user or password."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except (ValueError, TypeError, AttributeError):
+        raise UsageError("endpoint_url is no URL, or its port is no number") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"endpoint_url has to be http://host[:port] or https://…, not {url!r}")
+    if parts.username is not None:
+        raise UsageError("endpoint_url holds a user; credentials have an argument of their own")
+    if parts.query or parts.fragment:
+        raise UsageError(f"endpoint_url can't have a query or a fragment: {url!r}")
+    return Origin(parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80))
+
+
+def check_region(region: str) -> str:
+    if not isinstance(region, str) or not _REGION.fullmatch(region):
+        raise UsageError(f"region {region!r} can't be one; it looks like eu-west-1")
+    return region
+
+
+@lru_cache(maxsize=4096)
+def region_hint(reference: str) -> str:
+    """The region that a queue URL or an ARN names, or ""."""
+    if reference.startswith("arn:"):
+        parts = reference.split(":")
+        return parts[3] if len(parts) > 3 else ""
+    try:
+        return region_of_host(urlsplit(reference).hostname or "")
+    except ValueError:
+        return ""
+
+
+class Configuration:
+    """Region, endpoints and certificates from arguments first and botocore's session second.
+
+    The methods block (files, the import of botocore) and may be called from any thread.
+    """
+
+    def __init__(
+        self, *, region: str | None, endpoint_url: str | None, profile: str | None
+    ) -> None:
+        self._region = region
+        self._endpoint_url = endpoint_url
+        self._profile = profile
+        self._session: Session | None = None
+        self._rules: dict[str, Any] = {}
+        self._lock = threading.RLock()
+
+    def after_fork(self) -> None:
+        """Forget a lock that a thread of the parent may have held."""
+        self._lock = threading.RLock()
+
+    def new_session(self) -> None:
+        """Read everything anew the next time, credentials included."""
+        with self._lock:
+            self._session = None
+
+    @property
+    def session(self) -> Session:
+        """botocore's session. Raises `ConfigError` for a profile that does not exist."""
+        with self._lock:
+            if self._session is None:
+                import botocore.session
+                from botocore.exceptions import BotoCoreError
+
+                try:
+                    session = botocore.session.Session(profile=self._profile)
+                    session.get_scoped_config()
+                except BotoCoreError as error:
+                    raise ConfigError(str(error)) from None
+                self._session = session
+            return self._session
+
+    def variable(self, name: str) -> Any:
+        return self.session.get_config_variable(name)
+
+    def region(self) -> str | None:
+        """The region of the argument, the environment or the profile, or None."""
+        return self._region or self.variable("region") or None
+
+    def endpoint(self, service: str, hint: str) -> tuple[Endpoint, bool]:
+        """The endpoint of a service, and whether it stays the same for every hint.
+
+        `hint` is the region that the operation itself names, or "". Raises `ConfigError` when there
+        is no region.
+        """
+        with self._lock:
+            url = self._endpoint_url or self._configured_url(service)
+            if url:
+                origin = check_endpoint_url(url)
+                own = self.region() or region_of_host(origin.host)
+                return Endpoint(service, url, own or hint or FALLBACK_REGION), bool(own)
+            if (region := self.region()) is not None:
+                return self._at(service, region), True
+            if not hint:
+                raise ConfigError(
+                    "no region: give region=…, set AWS_REGION, or name one in the profile"
+                )
+            return self._at(service, hint), False
+
+    def _configured_url(self, service: str) -> str | None:
+        from botocore.configprovider import ConfiguredEndpointProvider
+
+        session = self.session
+        if self.variable("ignore_configured_endpoint_urls"):
+            return None
+        provider = ConfiguredEndpointProvider(
+            full_config=session.full_config,
+            scoped_config=session.get_scoped_config(),
+            client_name=service,
+        )
+        url: str | None = provider.provide()
+        return url
+
+    def _at(self, service: str, region: str) -> Endpoint:
+        """The endpoint that botocore's rules make for a region (`fips-…` ones are old names)."""
+        from botocore.endpoint_provider import EndpointProvider
+        from botocore.exceptions import BotoCoreError
+
+        plain = check_region(region).replace("fips-", "").replace("-fips", "")
+        try:
+            if (rules := self._rules.get(service)) is None:
+                loader = self.session.get_component("data_loader")
+                rules = self._rules[service] = EndpointProvider(
+                    ruleset_data=loader.load_service_model(service, "endpoint-rule-set-1"),
+                    partition_data=loader.load_data("partitions"),
+                )
+            found = rules.resolve_endpoint(
+                Region=plain,
+                UseFIPS=plain != region or bool(self.variable("use_fips_endpoint")),
+                UseDualStack=bool(self.variable("use_dualstack_endpoint")),
+            )
+        except BotoCoreError as error:
+            raise ConfigError(f"no endpoint for {service} in {region}: {error}") from None
+        return Endpoint(service, str(found.url), plain)
+
+    def ca_bundle(self) -> str | None:
+        """`AWS_CA_BUNDLE`, or the profile's `ca_bundle`."""
+        found: str | None = self.variable("ca_bundle")
+        return found
