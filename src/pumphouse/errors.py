@@ -44,6 +44,9 @@ class MessageTooLargeError(UsageError):
             "shorten it, or let a claim check carry the body"
         )
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.size, self.limit))
+
 
 class ClosedError(PumphouseError):
     """The object was closed, or is closing, and takes no more work; nothing was sent."""
