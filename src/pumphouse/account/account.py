@@ -1,135 +1,41 @@
 """The account: SQS in memory, behind the same `execute` as AWS.
 
-This module knows which queues there are and which handler carries out which operation. What a queue
-does is in `queue.py`, what each action asks and refuses is in the module of its handler.
+This module knows which queues there are, in which region and under which account id, and which
+handler carries out which operation. What a queue does is in `queue.py`; what each action asks and
+refuses is in the module of its handler.
 """
 
 from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from pumphouse.account import control, moves, permissions
-from pumphouse.account.ledger import Entry, Ledger
+from pumphouse.account import control, moves, permissions, receiving, sending, settling
+from pumphouse.account.faults import Faults
+from pumphouse.account.ledger import Entry, Ledger, Sent, sent_to
 from pumphouse.account.message import Message
 from pumphouse.account.queue import Queue
-from pumphouse.account.receiving import receive_message
 from pumphouse.account.redrive import move_to_dead_letters
-from pumphouse.account.sending import send_message, send_message_batch
-from pumphouse.account.settling import (
-    change_message_visibility,
-    change_message_visibility_batch,
-    delete_message,
-    delete_message_batch,
-)
 from pumphouse.clock import Clock, RealClock
+from pumphouse.errors import UsageError
 from pumphouse.protocol.faults import fault
-from pumphouse.protocol.names import QueueName, is_queue_url, parse_queue_arn, parse_queue_url
-from pumphouse.protocol.operations import (
-    ChangeMessageVisibility,
-    ChangeMessageVisibilityBatch,
-    DeleteMessage,
-    DeleteMessageBatch,
-    Operation,
-    ReceiveMessage,
-    Result,
-    SendMessage,
-    SendMessageBatch,
+from pumphouse.protocol.names import (
+    QueueName,
+    is_arn,
+    is_queue_url,
+    parse_queue_arn,
+    parse_queue_url,
 )
+from pumphouse.protocol.operations import Operation, Result
 
 R = TypeVar("R")
 
 _KNOWN_URLS = 10_000
-
 _FIRST_SEQUENCE_NUMBER = 18_850_000_000_000_000_000
 _SEQUENCE_STEP = 256
-
-
-class Account:
-    """SQS in memory: a `Backend` for tests, local runs and the served endpoint.
-
-    `clock` is the real one, or a `VirtualClock` that a test moves; long polls, delays, leases,
-    retention and deduplication run on it. `region` and `account_id` are those of operations that
-    are executed on the account itself; `within` gives others. `sixty_second_rules` (also an
-    attribute that may be set later) is whether AWS's waiting times after a purge and a deletion
-    hold. `ledger_room` is how many operations `ledger` keeps; 0 turns it off.
-
-    One account belongs to one event loop at a time.
-    """
-
-    def __init__(
-        self,
-        *,
-        clock: Clock | None = None,
-        region: str = "us-east-1",
-        account_id: str = "000000000000",
-        sixty_second_rules: bool = True,
-        ledger_room: int = 10_000,
-    ) -> None:
-        self.clock: Clock = clock or RealClock()
-        self.sixty_second_rules = sixty_second_rules
-        self.ledger = Ledger(ledger_room)
-        self.move_tasks = moves.MoveTasks()
-        self._scopes: dict[tuple[str, str], Scope] = {}
-        self._numbers = itertools.count(1)
-        # Shaped like a random UUID, and made without the cost of one.
-        seed = secrets.token_hex(9)
-        self._id_prefix = f"{seed[:8]}-{seed[8:12]}-4{seed[12:15]}-8{seed[15:18]}-"
-        self._home = self.within(region=region, account_id=account_id)
-
-    async def execute(self, operation: Operation[R]) -> R:
-        """Carry out one operation, in the account's own region and account id."""
-        return await self._home.execute(operation)
-
-    async def aclose(self) -> None:
-        """Stop what moves messages by itself; the account goes on."""
-        self.move_tasks.close()
-
-    def within(self, *, region: str | None = None, account_id: str | None = None) -> Scope:
-        """A backend for another region or account id of the same store."""
-        key = (region or self._home.region, account_id or self._home.account_id)
-        if (scope := self._scopes.get(key)) is None:
-            scope = self._scopes[key] = Scope(self, *key)
-        return scope
-
-    @property
-    def queues(self) -> list[Queue]:
-        """Every queue there is, of all regions and account ids."""
-        return [queue for scope in self._scopes.values() for queue in scope.queues.values()]
-
-    def find(self, arn: str) -> Queue | None:
-        """The queue of an ARN, if there is one."""
-        try:
-            name = parse_queue_arn(arn)
-        except ValueError:
-            return None
-        scope = self._scopes.get((name.region, name.account_id))
-        return scope.queues.get(name.name) if scope else None
-
-    def next_message_id(self) -> str:
-        return f"{self._id_prefix}{next(self._numbers):012x}"
-
-    def next_sequence_number(self) -> str:
-        return str(_FIRST_SEQUENCE_NUMBER + _SEQUENCE_STEP * next(self._numbers))
-
-    def redrive(self, source: Queue, message: Message, now: float) -> bool:
-        """Move a message to its queue's dead-letter queue; False where that does not exist."""
-        policy = source.settings.redrive_policy
-        target = self.find(policy.target_arn) if policy else None
-        if target is None or target is source:
-            return False
-        move_to_dead_letters(source, message, target, now, self.next_sequence_number())
-        return True
-
-    def __repr__(self) -> str:
-        queues = self.queues
-        lines = [f"<Account {self._home.account_id} {self._home.region}: {len(queues)} queues"]
-        lines += [f"  {queue!r}" for queue in queues[:20]]
-        if len(queues) > 20:
-            lines.append(f"  and {len(queues) - 20} more")
-        return "\n".join(lines) + ">"
 
 
 class Scope:
@@ -145,40 +51,26 @@ class Scope:
         self.queues: dict[str, Queue] = {}
         self.deleted: dict[str, float] = {}
         """Names of queues that were deleted, and when."""
-        self._known: dict[str, Queue] = {}
+        self._known: dict[str, Queue] = {}  # by each URL that was used
 
     async def execute(self, operation: Operation[R]) -> R:
-        """Carry out one operation."""
-        handler = _HANDLERS.get(type(operation))
-        if handler is None:
-            raise fault(
-                "InvalidAction", f"The action {operation.action} is not valid for this endpoint."
-            )
-        ledger = self.account.ledger
-        if not ledger.room:
-            outcome = handler(self, operation)
-            result: R = outcome if isinstance(outcome, Result) else await outcome
-            return result
-        started_at = self.clock.now()
-        error: BaseException | None = None
-        done: Result | None = None
-        try:
-            outcome = handler(self, operation)
-            done = outcome if isinstance(outcome, Result) else await outcome
-            return done  # type: ignore[return-value]
-        except Exception as raised:
-            error = raised
-            raise
-        finally:
-            ledger.record(Entry(started_at, self.region, self.account_id, operation, done, error))
+        """Carry out one operation. Raises the `ServiceError` that AWS answers with."""
+        account = self.account
+        if account.faults or account.ledger.room:
+            return await account.watch(self, operation)  # type: ignore[no-any-return]
+        outcome: Any = handler_of(operation)(self, operation)
+        if not isinstance(outcome, Result):
+            outcome = await outcome
+        return outcome  # type: ignore[no-any-return]
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Nothing is held; the account goes on."""
 
     def queue(self, url: str) -> Queue:
-        """The queue that a URL names. Raises AWS's `QueueDoesNotExist` where there is none."""
+        """The queue that a URL names; a name alone will do. Raises AWS's `QueueDoesNotExist`."""
         queue = self._known.get(url)
         if queue is None or queue.deleted:
+            self._known.pop(url, None)
             queue = self._look_up(url)
             if len(self._known) >= _KNOWN_URLS:
                 self._known.clear()
@@ -191,16 +83,17 @@ class Scope:
             try:
                 name = parse_queue_url(url)
             except ValueError:
-                raise fault("QueueDoesNotExist") from None
-        scope = self.account.within(
-            region=self.region, account_id=name.account_id or self.account_id
-        )
-        queue = scope.queues.get(name.name)
+                raise _bad_address(url) from None
+        if name.region and name.region != self.region:
+            raise _bad_address(url)
+        scope = self.account.scope(self.region, name.account_id or self.account_id)
+        queue = scope.queues.get(name.name) if scope else None
         if queue is None:
             raise fault("QueueDoesNotExist")
         return queue
 
     def url_of(self, name: str) -> str:
+        """The URL that a queue of this name has here."""
         return f"https://sqs.{self.region}.amazonaws.com/{self.account_id}/{name}"
 
     def next_message_id(self) -> str:
@@ -210,20 +103,201 @@ class Scope:
         return self.account.next_sequence_number()
 
     def __repr__(self) -> str:
-        return f"<Scope {self.account_id} {self.region}: {len(self.queues)} queues>"
+        return f"<Scope {self.account_id} {self.region}: {_listed(self.queues.values())}>"
 
+
+class Account:
+    """SQS in memory: a `Backend` for tests, local runs and the served endpoint.
+
+    `clock` is the real one, or a `VirtualClock` that a test moves; long polls, delays, leases,
+    retention and deduplication run on it. `region` and `account_id` are those of operations that
+    are executed on the account itself; `within` gives others. `sixty_second_rules`, which may be
+    set later too, is whether AWS's waiting times after a purge and a deletion hold. `ledger_room`
+    is how many operations the ledger keeps; 0 turns it off, and then it costs nothing.
+
+    A standard queue hands out messages in the order in which they became visible, which AWS does
+    not promise. Access policies and encryption are stored and not applied.
+
+    An account belongs to one event loop at a time.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        region: str = "us-east-1",
+        account_id: str = "000000000000",
+        sixty_second_rules: bool = True,
+        ledger_room: int = 10_000,
+    ) -> None:
+        self.clock: Clock = clock or RealClock()
+        self.sixty_second_rules = sixty_second_rules
+        self.ledger = Ledger(ledger_room)
+        self.faults = Faults(self.clock, _ACTIONS, self._expire_handle)
+        self.move_tasks = moves.MoveTasks()
+        self._numbers = itertools.count(1)
+        # Shaped like a random UUID, and made without the cost of one.
+        seed = secrets.token_hex(9)
+        self._id_prefix = f"{seed[:8]}-{seed[8:12]}-4{seed[12:15]}-8{seed[15:18]}-"
+        self._scopes: dict[tuple[str, str], Scope] = {}
+        self._home = Scope(self, region, account_id)
+        self._scopes[region, account_id] = self._home
+
+    @property
+    def region(self) -> str:
+        return self._home.region
+
+    @property
+    def account_id(self) -> str:
+        return self._home.account_id
+
+    async def execute(self, operation: Operation[R]) -> R:
+        """Carry out one operation, in the account's own region and account id. Raises the
+        `ServiceError` that AWS answers with."""
+        return await self._home.execute(operation)
+
+    async def aclose(self) -> None:
+        """Stop what runs by itself: message move tasks. The account can be used on."""
+        self.move_tasks.close()
+
+    def within(self, *, region: str | None = None, account_id: str | None = None) -> Scope:
+        """A backend for another region or account id of the same store."""
+        key = (region or self._home.region, account_id or self._home.account_id)
+        if (scope := self._scopes.get(key)) is None:
+            scope = self._scopes[key] = Scope(self, *key)
+        return scope
+
+    # --- for tests ------------------------------------------------------------------------------
+
+    def queue(self, queue: str) -> Queue:
+        """A queue by its name, URL or ARN, to look at. Raises `UsageError` where there is none."""
+        name = QueueName(queue)
+        with suppress(ValueError):
+            if is_arn(queue):
+                name = parse_queue_arn(queue)
+            elif is_queue_url(queue):
+                name = parse_queue_url(queue)
+        scope = self.scope(name.region or self.region, name.account_id or self.account_id)
+        found = scope.queues.get(name.name) if scope else None
+        if found is None:
+            raise UsageError(f"there is no queue {queue!r} in {self!r}")
+        return found
+
+    @property
+    def queues(self) -> list[Queue]:
+        """Every queue there is, of all regions and account ids."""
+        return list(self._all())
+
+    def sent(self, queue: str) -> list[Sent]:
+        """The messages that were stored in a queue by sends, in order, as far as the ledger goes.
+
+        `queue` is a name, a URL or an ARN. A message that has left the queue is listed too, one
+        that its deduplication id or a fault kept out is not.
+        """
+        if not self.ledger.room:
+            raise UsageError("the account's ledger is off (ledger_room=0)")
+        return sent_to(self.queue(queue).name, self.ledger)
+
+    # --- for the scopes -------------------------------------------------------------------------
+
+    async def watch(self, scope: Scope, operation: Operation[Any]) -> Any:
+        """Carry out an operation with its fault, if it meets one, and write it into the ledger."""
+
+        async def carry_out(operation: Operation[Any]) -> Result:
+            outcome = handler_of(operation)(scope, operation)
+            return outcome if isinstance(outcome, Result) else await outcome
+
+        started_at = self.clock.now()
+        result: Result | None = None
+        error: BaseException | None = None
+        try:
+            behaviour = self.faults.meet(operation)
+            if behaviour is None:
+                result = await carry_out(operation)
+            else:
+                result = await behaviour(operation, carry_out)
+            return result
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            if self.ledger.room:
+                self.ledger.record(
+                    Entry(started_at, scope.region, scope.account_id, operation, result, error)
+                )
+
+    def scope(self, region: str, account_id: str) -> Scope | None:
+        """The scope of a region and account id, if anyone has used it."""
+        return self._scopes.get((region, account_id))
+
+    def find(self, arn: str) -> Queue | None:
+        """The queue of an ARN, if there is one."""
+        try:
+            name = parse_queue_arn(arn)
+        except ValueError:
+            return None
+        scope = self.scope(name.region, name.account_id)
+        return scope.queues.get(name.name) if scope else None
+
+    def redrive(self, source: Queue, message: Message, now: float) -> bool:
+        """Move a message to its queue's dead-letter queue; False where that does not exist."""
+        policy = source.settings.redrive_policy
+        target = self.find(policy.target_arn) if policy else None
+        if target is None or target is source:
+            return False
+        move_to_dead_letters(source, message, target, now, self.next_sequence_number())
+        return True
+
+    def next_message_id(self) -> str:
+        return f"{self._id_prefix}{next(self._numbers):012x}"
+
+    def next_sequence_number(self) -> str:
+        return str(_FIRST_SEQUENCE_NUMBER + _SEQUENCE_STEP * next(self._numbers))
+
+    def _all(self) -> Iterator[Queue]:
+        return itertools.chain.from_iterable(
+            scope.queues.values() for scope in self._scopes.values()
+        )
+
+    def _expire_handle(self, handle: str) -> bool:
+        return any(queue.expire_handle(handle) for queue in self._all())
+
+    def __repr__(self) -> str:
+        return f"<Account {self.account_id} {self.region}: {_listed(self.queues)}>"
+
+
+def _listed(queues: Collection[Queue]) -> str:
+    lines = [f"\n  {queue!r}" for queue in itertools.islice(queues, 20)]
+    if len(queues) > 20:
+        lines.append(f"\n  and {len(queues) - 20} more")
+    return f"{len(queues)} queue{'' if len(queues) == 1 else 's'}{''.join(lines)}"
+
+
+def _bad_address(url: str) -> Exception:
+    return fault("InvalidAddress", f"The address {url} is not valid for this endpoint.")
+
+
+# --- which handler carries out what ---------------------------------------------------------------
 
 Handler = Callable[[Scope, Any], Any]
+"""Takes the scope and an operation; returns its result, or an awaitable of it."""
 
 _HANDLERS: dict[type[Operation[Any]], Handler] = {
-    SendMessage: send_message,
-    SendMessageBatch: send_message_batch,
-    ReceiveMessage: receive_message,
-    DeleteMessage: delete_message,
-    DeleteMessageBatch: delete_message_batch,
-    ChangeMessageVisibility: change_message_visibility,
-    ChangeMessageVisibilityBatch: change_message_visibility_batch,
+    **sending.HANDLERS,
+    **receiving.HANDLERS,
+    **settling.HANDLERS,
     **control.HANDLERS,
     **permissions.HANDLERS,
     **moves.HANDLERS,
 }
+_ACTIONS = frozenset(operation.action for operation in _HANDLERS)
+
+
+def handler_of(operation: Operation[Any]) -> Handler:
+    """The handler of an operation. Raises AWS's `InvalidAction` for one that is not known."""
+    try:
+        return _HANDLERS[type(operation)]
+    except KeyError:
+        raise fault(
+            "InvalidAction", f"The action {operation.action} is not valid for this endpoint."
+        ) from None

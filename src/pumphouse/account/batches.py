@@ -16,10 +16,13 @@ class Entry(Protocol):
     def id(self) -> str: ...
 
 
-def check_batch(entries: Sequence[Entry]) -> None:
-    """Raise AWS's error for a batch that is empty or too long, or whose ids it does not take."""
+def check_batch(entries: Sequence[Entry], kind: str) -> None:
+    """Raise AWS's error for a batch that is empty or too long, or whose ids it does not take.
+
+    `kind` is AWS's name for an entry.
+    """
     if not entries:
-        raise fault("EmptyBatchRequest", "There should be at least one entry in the request.")
+        raise fault("EmptyBatchRequest", f"There should be at least one {kind} in the request.")
     if len(entries) > MAX_BATCH_ENTRIES:
         raise fault(
             "TooManyEntriesInBatchRequest",

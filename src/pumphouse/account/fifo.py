@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 
 from pumphouse.account.deduplication import Deduplication
-from pumphouse.account.message import GONE, TAKEN, VISIBLE, Message
+from pumphouse.account.message import DELAYED, GONE, TAKEN, VISIBLE, Message
 from pumphouse.account.queue import Queue
 from pumphouse.account.settings import QueueSettings
 from pumphouse.clock import Clock
@@ -87,12 +87,9 @@ class FifoQueue(Queue):
                         break
             finally:
                 group.ready = False
+                self._refresh(group)  # for one that was looked at and left
                 if not messages:
                     del self.groups[group.group_id]
-
-    def _resume(self, message: Message) -> None:
-        if (group := self.groups.get(message.group_id or "")) is not None:
-            self._refresh(group)
 
     def has_next(self) -> bool:
         return bool(self._ready)
@@ -103,6 +100,17 @@ class FifoQueue(Queue):
         self._refresh(group)
         if not group.messages and not group.ready:
             del self.groups[group_id]
+
+    def configure(self, settings: QueueSettings, now: float) -> None:
+        """Take other settings. Another delay holds for what is delayed already, as on AWS."""
+        super().configure(settings, now)
+        self._delays.clear()
+        for message in [each for each in self.messages.values() if each.state is DELAYED]:
+            message.due = message.stored + settings.delay_seconds
+            self._delays.push(message.due, message)
+        self.settle(now)
+        if self.parking.occupied:
+            self.wake()
 
     def _cleared(self) -> None:
         self.groups.clear()

@@ -8,18 +8,30 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, overload
 
 from msgspec import Struct
 
-from pumphouse.protocol.operations import Operation, Result
+from pumphouse.protocol.names import QueueName, is_queue_url, parse_queue_url
+from pumphouse.protocol.operations import (
+    Attributes,
+    Operation,
+    Result,
+    SendMessage,
+    SendMessageBatch,
+    SendMessageBatchRequestEntry,
+    SendMessageBatchResult,
+    SendMessageResult,
+)
 
 
 class Entry(Struct, frozen=True, gc=False):
     """One operation that was executed.
 
-    `started_at` is in seconds since the epoch. Either `result` or `error` is set; both are None for
-    an operation that was cancelled. `error` is what the caller got, also where a fault made it up.
+    `started_at` is in seconds since the epoch. Either `result` or `error` is set: what the caller
+    got, also where a fault made it up. The error of an operation that was given up is its
+    `CancelledError`.
     """
 
     started_at: float
@@ -82,3 +94,60 @@ class Ledger:
         total = sum(self.counts.values())
         counts = ", ".join(f"{count} {action}" for action, count in self.counts.most_common(5))
         return f"<Ledger: {total} operations{': ' if counts else ''}{counts}>"
+
+
+class Sent(Struct, frozen=True, gc=False):
+    """A message that was stored in a queue."""
+
+    message_id: str
+    body: str
+    sent_at: float
+    attributes: Attributes | None = None
+    group_id: str | None = None
+    deduplication_id: str | None = None
+    delay_seconds: int | None = None
+    sequence_number: str | None = None
+
+
+def sent_to(queue: QueueName, ledger: Ledger) -> list[Sent]:
+    """The messages that the ledger's sends stored in a queue, each once."""
+    found: dict[str, Sent] = {}
+    for entry in ledger:
+        operation, result = entry.operation, entry.result
+        if not isinstance(operation, SendMessage | SendMessageBatch):
+            continue
+        if _name_of(operation.queue_url, entry) != queue:
+            continue
+        if isinstance(operation, SendMessage) and isinstance(result, SendMessageResult):
+            pairs: list[tuple[SendMessage | SendMessageBatchRequestEntry, str, str | None]] = [
+                (operation, result.message_id, result.sequence_number)
+            ]
+        elif isinstance(operation, SendMessageBatch) and isinstance(result, SendMessageBatchResult):
+            requests = {request.id: request for request in operation.entries}
+            pairs = [
+                (requests[done.id], done.message_id, done.sequence_number)
+                for done in result.successful
+            ]
+        else:
+            continue
+        for request, message_id, sequence_number in pairs:
+            sent = Sent(
+                message_id,
+                request.message_body,
+                entry.started_at,
+                request.message_attributes,
+                request.message_group_id,
+                request.message_deduplication_id,
+                request.delay_seconds,
+                sequence_number,
+            )
+            found.setdefault(message_id, sent)  # a double is answered with the first's id
+    return list(found.values())
+
+
+def _name_of(url: str, entry: Entry) -> QueueName:
+    name = QueueName(url)
+    if is_queue_url(url):
+        with suppress(ValueError):
+            name = parse_queue_url(url)
+    return QueueName(name.name, name.account_id or entry.account_id, entry.region)

@@ -142,41 +142,6 @@ class Queue(ABC):
         self._ages.prune(len(self.messages), _is_held)
         self._removed(message)
 
-    def withdraw(self, limit: int, may_go: Callable[[Message], bool]) -> list[Message]:
-        """Take out up to `limit` visible messages, in order, up to one that may not go."""
-        gone: list[Message] = []
-        stays: Message | None = None
-        line = self._line()
-        for message in line:
-            if not may_go(message):
-                stays = message
-                message.state = TAKEN
-                break
-            self.remove(message)
-            gone.append(message)
-            if len(gone) == limit:
-                break
-        line.close()
-        if stays is not None:
-            self.visible -= 1
-            self._show(stays)
-        elif gone:
-            self._resume(gone[-1])
-        return gone
-
-    def configure(self, settings: QueueSettings, now: float) -> None:
-        """Change the settings. As on AWS a new delay holds for what is delayed already on a FIFO
-        queue, and for what comes on a standard queue."""
-        other_delay = settings.delay_seconds != self.settings.delay_seconds
-        self.settings = settings
-        if self.is_fifo and other_delay:
-            for message in self.messages.values():
-                if message.state is DELAYED:
-                    message.due = message.stored + settings.delay_seconds
-                    self._delays.push(message.due, message)
-        self.settle(now)
-        self.wake()
-
     def clear(self) -> None:
         """Take out everything."""
         for message in self.messages.values():
@@ -253,6 +218,42 @@ class Queue(ABC):
             self._leases.push(message.due, message)
         self._leases.prune(self.in_flight, _is_lease)
 
+    def expire_handle(self, handle: str) -> bool:
+        """End the lease of a receipt handle now, and refuse the handle from now on; False where no
+        message is leased under it."""
+        now = self.clock.monotonic()
+        self.settle(now)
+        message, is_latest = self.find(handle) or (None, False)
+        if message is None or not is_latest or message.state is not IN_FLIGHT:
+            return False
+        self.expired_handles.add(handle)
+        self.change_visibility(message, 0, now)
+        if self.parking.occupied:
+            self.wake()
+        return True
+
+    def withdraw(self, limit: int, may_go: Callable[[Message], bool]) -> list[Message]:
+        """Take out up to `limit` visible messages for good, without receiving them, up to the first
+        that may not go."""
+        taken: list[Message] = []
+        line = self._line()
+        for message in line:
+            if not may_go(message):
+                break
+            self.remove(message)
+            taken.append(message)
+            if len(taken) == limit:
+                break
+        line.close()
+        return taken
+
+    def configure(self, settings: QueueSettings, now: float) -> None:
+        """Take other settings; they hold at once."""
+        self.settle(now)
+        self.settings = settings
+        if self.parking.occupied:
+            self.wake()
+
     # --- who waits ------------------------------------------------------------------------------
 
     def wake(self) -> None:
@@ -290,12 +291,8 @@ class Queue(ABC):
 
     @abstractmethod
     def _line(self) -> Generator[Message, None, None]:
-        """Visible messages in the order to hand them out. Each that comes out is then `TAKEN`, or
-        gone; closed when enough have come."""
-
-    @abstractmethod
-    def _resume(self, message: Message) -> None:
-        """A line was closed after this message of it was removed."""
+        """Visible messages in the order to hand them out. Each that comes out is `TAKEN` or gone
+        when the next is asked for; closed when enough have come, or at one that is to stay."""
 
     @abstractmethod
     def has_next(self) -> bool:

@@ -15,7 +15,12 @@ from pumphouse.protocol.attributes import (
     md5_of_attributes,
 )
 from pumphouse.protocol.faults import fault
-from pumphouse.protocol.operations import ReceivedMessage, ReceiveMessage, ReceiveMessageResult
+from pumphouse.protocol.operations import (
+    Operation,
+    ReceivedMessage,
+    ReceiveMessage,
+    ReceiveMessageResult,
+)
 
 if TYPE_CHECKING:
     from pumphouse.account.account import Scope
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
 def receive_message(
     scope: Scope, operation: ReceiveMessage
 ) -> ReceiveMessageResult | Coroutine[Any, Any, ReceiveMessageResult]:
-    """The answer, or where there is nothing to hand out yet and time to wait, the waiting for it."""
+    """The answer; where there is none yet and time to wait, the waiting for it."""
     queue = scope.queue(operation.queue_url)
     limit = operation.max_number_of_messages
     if limit is None:
@@ -165,3 +170,9 @@ def _invalid(parameter: str, value: object, reason: str) -> ServiceError:
         "InvalidParameterValue",
         f"Value {value} for parameter {parameter} is invalid. Reason: {reason}",
     )
+
+
+HANDLERS: dict[type[Operation[Any]], Callable[[Any, Any], Any]] = {
+    ReceiveMessage: receive_message,
+}
+"""The handler of each operation: it takes the scope and the operation."""

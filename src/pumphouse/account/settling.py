@@ -6,7 +6,8 @@ latest receive only, and only while that lease lasts. Deleting what is gone alre
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from pumphouse.account.batches import check_batch, failed_entry
 from pumphouse.account.message import IN_FLIGHT
@@ -25,6 +26,7 @@ from pumphouse.protocol.operations import (
     DeleteMessageBatchResult,
     DeleteMessageBatchResultEntry,
     Done,
+    Operation,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def delete_message(scope: Scope, operation: DeleteMessage) -> Done:
 
 def delete_message_batch(scope: Scope, operation: DeleteMessageBatch) -> DeleteMessageBatchResult:
     queue = scope.queue(operation.queue_url)
-    check_batch(operation.entries)
+    check_batch(operation.entries, "DeleteMessageBatchRequestEntry")
     queue.settle(scope.clock.monotonic())
     result = DeleteMessageBatchResult([], [])
     for entry in operation.entries:
@@ -71,7 +73,7 @@ def change_message_visibility_batch(
     scope: Scope, operation: ChangeMessageVisibilityBatch
 ) -> ChangeMessageVisibilityBatchResult:
     queue = scope.queue(operation.queue_url)
-    check_batch(operation.entries)
+    check_batch(operation.entries, "ChangeMessageVisibilityBatchRequestEntry")
     now = scope.clock.monotonic()
     queue.settle(now)
     result = ChangeMessageVisibilityBatchResult([], [])
@@ -92,6 +94,8 @@ def _delete(queue: Queue, handle: str) -> None:
     if found is None:
         raise _not_a_handle(handle)
     message, is_latest = found
+    if queue.expired_handles and handle in queue.expired_handles:
+        raise _expired(handle)
     if message is None:
         return
     if queue.is_fifo and not (is_latest and message.state is IN_FLIGHT):
@@ -145,3 +149,12 @@ def _expired(handle: str) -> ServiceError:
         status=400,
         sender_fault=True,
     )
+
+
+HANDLERS: dict[type[Operation[Any]], Callable[[Any, Any], Any]] = {
+    ChangeMessageVisibility: change_message_visibility,
+    ChangeMessageVisibilityBatch: change_message_visibility_batch,
+    DeleteMessage: delete_message,
+    DeleteMessageBatch: delete_message_batch,
+}
+"""The handler of each operation: it takes the scope and the operation."""

@@ -42,13 +42,15 @@ class StandardQueue(Queue):
 
     def _line(self) -> Generator[Message, None, None]:
         ready = self._ready
-        while ready:
-            message = ready.popleft()
-            if message.state is VISIBLE:
-                yield message
-
-    def _resume(self, message: Message) -> None:
-        pass
+        message = None
+        try:
+            while ready:
+                message = ready.popleft()
+                if message.state is VISIBLE:
+                    yield message
+        finally:
+            if message is not None and message.state is VISIBLE:
+                ready.appendleft(message)  # it was looked at and left
 
     def has_next(self) -> bool:
         return self.visible > 0

@@ -90,6 +90,7 @@ TABLE: tuple[Fault, ...] = (
     _sqs("InvalidAttributeName"),
     _sqs("InvalidAttributeValue"),
     _sqs("InvalidIdFormat"),
+    _common("EmptyValue", RefusedError),  # a batch entry's empty body
     _sqs("InvalidBatchEntryId", query=_QUERY + "InvalidBatchEntryId"),
     _sqs("BatchEntryIdsNotDistinct", query=_QUERY + "BatchEntryIdsNotDistinct"),
     _sqs("BatchRequestTooLong", query=_QUERY + "BatchRequestTooLong"),
