@@ -1,0 +1,360 @@
+"""`LeaseTransport`: publish, claim, ack, nack and extend over one FIFO queue.
+
+The messages' way is in `engine.py` and `board.py`; making sure of the queue is in `opening.py`.
+The contract is that of a queue per group with one message in flight in each: SQS's message group is
+the exclusivity, its visibility timeout the lease ("FIFO delivery logic" and "Amazon SQS visibility
+timeout" in the developer guide).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from types import TracebackType
+from typing import Any, Generic, NoReturn, TypeVar
+from uuid import uuid4
+
+from pumphouse.backend import Backend
+from pumphouse.backoff import full_jitter
+from pumphouse.clock import Clock, RealClock
+from pumphouse.content import encode
+from pumphouse.errors import Md5MismatchError, MessageTooLargeError, UsageError
+from pumphouse.model import Receipt
+from pumphouse.protocol.attributes import (
+    MAX_MESSAGE_BYTES,
+    is_token,
+    md5_of_attributes,
+    md5_of_body,
+    message_size,
+)
+from pumphouse.protocol.operations import SendMessage
+from pumphouse.transport.codecs import codec_for
+from pumphouse.transport.engine import Engine
+from pumphouse.transport.keeper import Keeper
+from pumphouse.transport.lease import Duration, Lease, whole_seconds
+from pumphouse.transport.opening import open_queue
+from pumphouse.transport.pieces import Held
+from pumphouse.transport.settling import MAX_ATTEMPTS, PASSING
+from pumphouse.transport.waiting import MAX_WAIT_SECONDS
+
+E = TypeVar("E")
+
+
+class LeaseTransport(Generic[E]):
+    """A FIFO queue as leases: at most one message of a group in flight, each group in order.
+
+    Make one with `await LeaseTransport.create("jobs")`, or over a backend and a queue URL that are
+    known. It belongs to the event loop that it is used in, and is closed with `close()` or
+    `async with`. Any number of tasks may claim at once, and any number of processes may have a
+    transport on the same queue.
+
+    - `events`: what events are: None for JSON, `bytes`, `str`, a pydantic model, a msgspec type, or
+      a `Codec`.
+    - `wait_seconds`: how long a claim waits for a message, 0 to 20, unless it says otherwise.
+    - `coalesce`: claims that wait at the same time share a receive, and acks share a request.
+      False sends one request for each claim, ack, nack and extension.
+    - `one_per_receive`: no receive brings more than one message. `create` turns it on for a queue
+      with a redrive policy, where a message that comes along behind a failing one would use up its
+      own receives.
+    - `ack_linger_seconds`: how long an ack waits for others; not at all when no other lease is out.
+    - `grace_seconds`: how long a follower waits for a worker after the ack of the one before, until
+      it is given back for other processes to take.
+    - `max_message_bytes`: what the queue takes; larger events are refused before any request.
+
+    All arguments are checked before a request; a wrong one raises `UsageError`, a `ValueError`.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        queue_url: str,
+        *,
+        events: Any = None,
+        clock: Clock | None = None,
+        wait_seconds: Duration = 1,
+        coalesce: bool = True,
+        one_per_receive: bool = False,
+        ack_linger_seconds: float = 0.005,
+        grace_seconds: float = 0.1,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        owns_backend: bool = False,
+    ) -> None:
+        if not queue_url.endswith(".fifo"):
+            raise UsageError(
+                f"{queue_url!r} is no FIFO queue, and only groups give one message in flight"
+            )
+        self.queue_url = queue_url
+        self.codec = codec_for(events)
+        self.coalesce = coalesce
+        self.one_per_receive = one_per_receive
+        self._backend = backend
+        self._clock = clock or RealClock()
+        self._wait = whole_seconds(wait_seconds, "wait_seconds", MAX_WAIT_SECONDS)
+        self._max_message_bytes = max_message_bytes
+        self._engine = Engine(
+            backend,
+            queue_url,
+            self._clock,
+            coalesce=coalesce,
+            one_per_receive=one_per_receive,
+            ack_linger_seconds=ack_linger_seconds,
+            grace_seconds=grace_seconds,
+            owns_backend=owns_backend,
+        )
+
+    @classmethod
+    async def create(
+        cls,
+        queue: str,
+        backend: Backend | None = None,
+        *,
+        region: str | None = None,
+        endpoint_url: str | None = None,
+        profile: str | None = None,
+        attributes: dict[str, str] | None = None,
+        tags: dict[str, str] | None = None,
+        protect_dead_letters: bool = True,
+        connect_retries: int = 30,
+        retry_delay_seconds: float = 1.0,
+        clock: Clock | None = None,
+        **options: Any,
+    ) -> LeaseTransport[E]:
+        """A transport on a FIFO queue that is made sure to exist.
+
+        `queue` is a name (`.fifo` is appended where it is missing), a URL or an ARN; only a name is
+        created, with `attributes` and `tags`. Without a backend one is made with
+        `pumphouse.connect(region=…, endpoint_url=…, profile=…)`, and closed with the transport. As
+        long as the endpoint can't be reached or answers with passing errors, it is tried again:
+        `connect_retries` times, `retry_delay_seconds` apart. Other options are those of the class.
+
+        With `protect_dead_letters`, a queue that has a redrive policy is received from one message
+        at a time (see `one_per_receive`).
+
+        Raises `UsageError` for a name that can't be one, `ConfigError` for what an operator has to
+        put right, `QueueNameExists` where the queue has other attributes, and the last error when
+        all tries failed.
+        """
+        clock = clock or getattr(backend, "clock", None) or RealClock()
+        owns = backend is None
+        if backend is None:
+            from pumphouse import connect
+
+            backend = connect(region=region, endpoint_url=endpoint_url, profile=profile)
+        try:
+            found = await open_queue(
+                queue,
+                backend,
+                clock,
+                attributes=attributes,
+                tags=tags,
+                connect_retries=connect_retries,
+                retry_delay_seconds=retry_delay_seconds,
+            )
+            options.setdefault("max_message_bytes", found.max_message_bytes)
+            if protect_dead_letters and found.has_dead_letters:
+                options.setdefault("one_per_receive", True)
+            return cls(backend, found.url, clock=clock, owns_backend=owns, **options)
+        except BaseException:
+            if owns:
+                await backend.aclose()
+            raise
+
+    # --- publishing -----------------------------------------------------------------------------
+
+    async def publish(self, group_id: str, event: E, priority: int = 0) -> Receipt:
+        """Put an event at the end of its group; returns when SQS has confirmed it.
+
+        Every publish has a deduplication id of its own, so the same event can be published again,
+        and a try whose answer was lost is repeated without a double. Raises `UsageError` for a
+        priority other than 0, a group id that SQS does not take (1 to 128 of A-Z, a-z, 0-9 and
+        ASCII punctuation), and an event that the codec or SQS does not take;
+        `MessageTooLargeError`; and what SQS answers, `OutcomeUnknownError` included.
+        """
+        self._engine.check_open()
+        if priority:
+            _refuse_priority(f"publish(priority={priority!r})")
+        if not isinstance(group_id, str) or not is_token(group_id):
+            raise UsageError(
+                f"the group id {group_id!r} is not 1 to 128 letters, digits and ASCII punctuation"
+            )
+        body, attributes = encode(self.codec.encode(event))
+        if (size := message_size(body, attributes)) > self._max_message_bytes:
+            raise MessageTooLargeError(size, self._max_message_bytes)
+        operation = SendMessage(
+            self.queue_url,
+            body,
+            message_attributes=attributes or None,
+            message_deduplication_id=uuid4().hex,
+            message_group_id=group_id,
+        )
+        sent = await self._repeated(operation)
+        for what, expected, got in (
+            ("body", md5_of_body(body), sent.md5_of_message_body),
+            ("attributes", md5_of_attributes(attributes), sent.md5_of_message_attributes),
+        ):
+            if expected != got:
+                raise Md5MismatchError(what, str(expected), str(got))
+        return Receipt(
+            sent.message_id,
+            self.queue_url,
+            sent.sequence_number,
+            operation.message_deduplication_id,
+        )
+
+    async def _repeated(self, operation: Any) -> Any:
+        """Execute an operation that may be carried out twice, again after passing failures."""
+        for attempt in range(1, MAX_ATTEMPTS):
+            try:
+                return await self._backend.execute(operation)
+            except PASSING:
+                await self._clock.sleep(full_jitter(attempt))
+        return await self._backend.execute(operation)
+
+    # --- claiming -------------------------------------------------------------------------------
+
+    async def claim(
+        self,
+        worker_id: str,
+        visibility: Duration,
+        min_priority: int = 0,
+        *,
+        wait_seconds: Duration | None = None,
+    ) -> Lease[E] | None:
+        """Lease the next message of some group that has nothing in flight, for `visibility`.
+
+        Waits up to `wait_seconds` (0 to 20; to within a second, since SQS counts in whole ones) and
+        returns None when nothing came, or when the transport was closed meanwhile. A claim that is
+        cancelled takes no message: one that was on its way goes to another claim or is given back.
+        `worker_id` is for your own logs.
+
+        Raises `UsageError` for a `min_priority` other than 0 and for durations that SQS does not
+        take, and what SQS answers the receive with, after passing failures were tried again.
+        """
+        self._engine.check_open()
+        if min_priority:
+            _refuse_priority(f"claim(min_priority={min_priority!r})")
+        wait = self._wait
+        if wait_seconds is not None:
+            wait = whole_seconds(wait_seconds, "wait_seconds", MAX_WAIT_SECONDS)
+        lease_for = whole_seconds(visibility, "visibility")
+        held = await self._engine.claim(worker_id, lease_for, wait)
+        return None if held is None else Lease(held, worker_id, self.codec, self._clock)
+
+    async def leases(
+        self, worker_id: str, visibility: Duration, *, wait_seconds: Duration = MAX_WAIT_SECONDS
+    ) -> AsyncIterator[Lease[E]]:
+        """Leases as they come, until the transport is closed: `async for lease in …`.
+
+        Each lease is the body's to ack, nack or extend; it may be handed to a task and settled
+        there. `wait_seconds` is how long one receive waits, and so how long `close()` may take.
+        """
+        while not self._engine.closed:
+            lease = await self.claim(worker_id, visibility, wait_seconds=wait_seconds)
+            if lease is not None:
+                yield lease
+
+    @asynccontextmanager
+    async def claimed(
+        self,
+        worker_id: str,
+        visibility: Duration,
+        *,
+        wait_seconds: Duration | None = None,
+        nack_delay: Duration = 0,
+    ) -> AsyncIterator[Lease[E]]:
+        """A lease for the length of a block: extended while it is held, acked when the block ends,
+        nacked with `nack_delay` when it raises or is cancelled.
+
+        Waits for a lease as long as it takes, or raises `TimeoutError` after `wait_seconds`. A
+        block that settles its lease itself is left alone. When the lease is lost, `lease.lost` says
+        so during the block, and the ack at its end raises `LeaseLostError`.
+        """
+        whole_seconds(nack_delay, "nack_delay")
+        while (
+            lease := await self.claim(
+                worker_id,
+                visibility,
+                wait_seconds=MAX_WAIT_SECONDS if wait_seconds is None else wait_seconds,
+            )
+        ) is None:
+            self._engine.check_open()
+            if wait_seconds is not None:
+                raise TimeoutError(f"nothing to claim within {wait_seconds} seconds")
+        try:
+            async with Keeper(self._clock, self._engine.tasks, lease, self.extend, visibility):
+                yield lease
+        except BaseException:
+            if not lease.lost and not lease.settled:
+                with suppress(Exception):  # the block's own error is the one to hear of
+                    await asyncio.shield(self.nack(lease, nack_delay))
+            raise
+        if not lease.settled:
+            await self.ack(lease)
+
+    # --- settling -------------------------------------------------------------------------------
+
+    async def ack(self, lease: Lease[E]) -> None:
+        """The message was handled: delete it. Returns when SQS has confirmed it.
+
+        Raises `LeaseLostError` when the lease has ended, is settled, or was lost by the time that
+        SQS looked: the message is, or will be, delivered again. Any other error means that the
+        delete was not confirmed within the lease; the lease is still held and can be acked again.
+        """
+        await self._engine.ack(self._held_by(lease))
+
+    async def nack(self, lease: Lease[E], delay: Duration = 0) -> None:
+        """Give the message back: at once, or parked for `delay` (up to 12 h from its receive).
+
+        Its group stays blocked until then, and continues with this message. Raises as `ack`.
+        """
+        seconds = whole_seconds(delay, "delay")
+        await self._engine.nack(self._held_by(lease), seconds)
+
+    async def extend(self, lease: Lease[E], visibility: Duration) -> None:
+        """Let the lease end `visibility` from now, which may also be sooner.
+
+        Raises `LeaseLostError` as `ack` does, and `RefusedError` beyond 12 hours from the receive,
+        which is the most that SQS gives: the lease then ends when it did before.
+        """
+        seconds = whole_seconds(visibility, "visibility")
+        await self._engine.extend(self._held_by(lease), seconds)
+
+    def _held_by(self, lease: Lease[E]) -> Held:
+        if not isinstance(lease, Lease):
+            raise UsageError(f"{lease!r} is no lease of this transport")
+        self._engine.check_open()
+        return lease.held()
+
+    # --- the end --------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Take no more work, and end what is under way.
+
+        Claims that wait get None. Acks, nacks and extensions that were called are finished, a
+        receive that is open is waited for (up to its `wait_seconds`), and what it brings and what
+        is held for nobody is given back. A lease that a worker still has is left to end by itself:
+        ack or nack before. Closes the backend if the transport made it. May be called twice.
+        """
+        await self._engine.close()
+
+    async def __aenter__(self) -> LeaseTransport[E]:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<LeaseTransport on {self.queue_url}: {self._engine!r}>"
+
+
+def _refuse_priority(call: str) -> NoReturn:
+    raise UsageError(
+        f"{call}: an SQS FIFO queue has no priorities, so LeaseTransport takes only 0; "
+        "use PriorityTransport, which has one queue for each level"
+    )
