@@ -83,6 +83,56 @@ def demo(
     return run(input, group_by, on_bad_line)
 
 
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes any that is free.")] = 9324,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue",
+            "-q",
+            metavar="NAME",
+            help="A queue to make; NAME.fifo is a FIFO queue, and NAME=DEADLETTERS:3 gives one a "
+            "dead-letter queue. May be repeated.",
+        ),
+    ] = None,
+    region: Annotated[
+        str, typer.Option(help="The region of requests that name none.")
+    ] = "us-east-1",
+    account_id: Annotated[str, typer.Option(help="The account id of its queues.")] = "000000000000",
+    require_auth: Annotated[
+        bool,
+        typer.Option("--require-auth", help="Carry out only what is signed with the key pair."),
+    ] = False,
+    access_key_id: Annotated[
+        str, typer.Option(envvar="PUMPHOUSE_ACCESS_KEY_ID", show_default=False)
+    ] = "",
+    secret_access_key: Annotated[
+        str, typer.Option(envvar="PUMPHOUSE_SECRET_ACCESS_KEY", show_default=False)
+    ] = "",
+    session_token: Annotated[
+        str, typer.Option(envvar="PUMPHOUSE_SESSION_TOKEN", show_default=False)
+    ] = "",
+) -> int:
+    """Serve SQS over HTTP from memory, for any AWS SDK."""
+    from pumphouse.cli.serve import Options, run
+
+    return run(
+        Options(
+            host,
+            port,
+            queue or [],
+            region,
+            account_id,
+            require_auth,
+            access_key_id,
+            secret_access_key,
+            session_token,
+        )
+    )
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and end the process with its exit code. The console script `pumphouse`."""
     sys.exit(run_command(arguments))

@@ -3,7 +3,7 @@
 Older SDKs speak it, and so does a browser or curl. A request is a form (or a query string) of
 dotted names such as `SendMessageBatchRequestEntry.1.MessageBody`; an answer is an XML document in
 the namespace of API version 2012-11-05 ("Making query API requests" in the developer guide). How a
-field is spelled is derived from the operation's type, so nothing here names an action. Lists and
+field is spelled is derived from the operation's type. Lists and
 maps may come flattened, as AWS documents them, or under `member` and `entry`.
 """
 
@@ -27,6 +27,7 @@ from pumphouse.protocol.operations import (
     SQS_OPERATIONS,
     Operation,
     ReceivedMessage,
+    ReceiveMessage,
     Result,
 )
 from pumphouse.protocol.sqs_json import missing_parameter
@@ -114,7 +115,11 @@ def decode_request(form: bytes, queue_url: str = "") -> Operation[Any]:
         raise fault("InvalidAction", f"The action {name} is not valid for this endpoint.")
     if queue_url:
         tree.setdefault("QueueUrl", queue_url)
-    return cast("Operation[Any]", _structure(kind, tree, ""))
+    operation = cast("Operation[Any]", _structure(kind, tree, ""))
+    if isinstance(operation, ReceiveMessage) and operation.attribute_names:
+        # As recorded from AWS: here the older of the two lists wins.
+        return structs.replace(operation, message_system_attribute_names=None)
+    return operation
 
 
 def _tree(pairs: Iterable[tuple[str, str]]) -> Tree:

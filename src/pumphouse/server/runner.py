@@ -83,11 +83,11 @@ def bind(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:
         raise UsageError(f"the port {port} is not between 0 and 65535")
     try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise UsageError(f"the host {host!r} can't be listened on: {error.strerror}") from None
+    family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+    # The protocol is said so that asyncio knows TCP, and turns Nagle's algorithm off.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if sys.platform != "win32":

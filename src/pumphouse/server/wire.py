@@ -29,10 +29,13 @@ from pumphouse.protocol.operations import (
     GetQueueUrlResult,
     ListDeadLetterSourceQueuesResult,
     ListQueuesResult,
+    MessageAttributeValue,
     Operation,
     ReceiveMessage,
     ReceiveMessageResult,
     Result,
+    SendMessage,
+    SendMessageBatch,
 )
 from pumphouse.server.auth import Gate
 
@@ -186,6 +189,8 @@ class Endpoint:
             if self._gate is not None:
                 self._gate.check(request)
             operation = protocol.decode(request)
+            if b"x-amzn-trace-id" in request.headers:
+                operation = _traced(operation, request.headers[b"x-amzn-trace-id"])
             result = await self._execute(self._scope(request), operation)
             if type(result) in _WITH_URLS:
                 result = _from_here(result, request)
@@ -342,6 +347,26 @@ def _health(request: Request) -> Response:
         return Response(405, [(b"allow", b"GET, HEAD")], b"")
     return Response(200, [(b"content-type", b"application/json")], b'{"status":"ok"}\n')
 
+
+def _traced(operation: Operation[Any], header: bytes) -> Operation[Any]:
+    """A request's trace header becomes that of the messages it sends, unless they have one."""
+    trace = {_TRACE: MessageAttributeValue("String", header.decode("latin-1"))}
+    if isinstance(operation, SendMessage):
+        return replace(
+            operation, message_system_attributes=trace | (operation.message_system_attributes or {})
+        )
+    if isinstance(operation, SendMessageBatch):
+        entries = [
+            replace(
+                entry, message_system_attributes=trace | (entry.message_system_attributes or {})
+            )
+            for entry in operation.entries
+        ]
+        return replace(operation, entries=entries)
+    return operation
+
+
+_TRACE = "AWSTraceHeader"
 
 # --- queue URLs ---------------------------------------------------------------------------------
 
