@@ -43,6 +43,8 @@ class Scope:
 
     __slots__ = ("_known", "account", "account_id", "clock", "deleted", "queues", "region")
 
+    cancel_is_exact = True  # a receive that is cancelled has taken nothing
+
     def __init__(self, account: Account, region: str, account_id: str) -> None:
         self.account = account
         self.region = region
@@ -120,6 +122,8 @@ class Account:
 
     An account belongs to one event loop at a time.
     """
+
+    cancel_is_exact = True  # a receive that is cancelled has taken nothing
 
     def __init__(
         self,

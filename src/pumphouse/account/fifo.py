@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 
+from pumphouse.account.attempts import Attempts
 from pumphouse.account.deduplication import Deduplication
 from pumphouse.account.message import DELAYED, GONE, TAKEN, VISIBLE, Message
 from pumphouse.account.queue import Queue
@@ -33,7 +34,7 @@ class Group:
 class FifoQueue(Queue):
     """A queue that keeps the order within each group, and hands groups out in turn."""
 
-    __slots__ = ("_ready", "deduplication", "groups")
+    __slots__ = ("_ready", "attempts", "deduplication", "groups")
 
     is_fifo = True
 
@@ -47,6 +48,7 @@ class FifoQueue(Queue):
     ) -> None:
         super().__init__(name, url, settings, clock, move_to_dead_letters)
         self.deduplication = Deduplication(settings.deduplication_scope)
+        self.attempts = Attempts()
         self.groups: dict[str, Group] = {}
         self._ready: deque[Group] = deque()
 

@@ -49,3 +49,6 @@ class Message(Struct, gc=False, eq=False):
     """When it was received last."""
     first_received_at: float = 0.0
     receive_count: int = 0
+    """How often it was received from the queue that holds it."""
+    received_before: int = 0
+    """How often it was received from other queues, before it became a dead letter."""

@@ -166,7 +166,7 @@ class Queue(ABC):
             message.state = TAKEN
             message.receive_count += 1
             message.received = now
-            if message.receive_count == 1:
+            if not message.first_received_at:
                 message.first_received_at = self.clock.now()
             taken.append(message)
             if len(taken) == limit:

@@ -30,7 +30,7 @@ def move_to_dead_letters(
         message.group_id,
         message.deduplication_id,
         source_arn=source.arn,
-        receive_count=message.receive_count,
+        received_before=message.received_before + message.receive_count,
         first_received_at=message.first_received_at,
     )
     if target.is_fifo:

@@ -1,7 +1,9 @@
 """`DeleteMessage` and `ChangeMessageVisibility`, alone and in batches: what handles may do.
 
 A standard queue deletes by any handle that a message ever had. A FIFO queue takes the handle of the
-latest receive only, and only while that lease lasts. Deleting what is gone already is no fault.
+latest receive only, and only while that lease lasts. Deleting what is gone already is no fault, and
+changing the visibility of it is. A change comes too late once the lease has ended: a standard queue
+then does nothing and says that it is done, as AWS does.
 """
 
 from __future__ import annotations
@@ -10,11 +12,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pumphouse.account.batches import check_batch, failed_entry
-from pumphouse.account.message import IN_FLIGHT
+from pumphouse.account.message import IN_FLIGHT, Message
 from pumphouse.account.queue import Queue
-from pumphouse.errors import ReceiptHandleExpired, ServiceError
+from pumphouse.account.rules import invalid
+from pumphouse.errors import ServiceError
 from pumphouse.protocol.attributes import MAX_VISIBILITY_SECONDS
-from pumphouse.protocol.faults import fault
+from pumphouse.protocol.faults import fault, from_answer
 from pumphouse.protocol.operations import (
     DONE,
     ChangeMessageVisibility,
@@ -90,12 +93,7 @@ def change_message_visibility_batch(
 
 
 def _delete(queue: Queue, handle: str) -> None:
-    found = queue.find(handle)
-    if found is None:
-        raise _not_a_handle(handle)
-    message, is_latest = found
-    if queue.expired_handles and handle in queue.expired_handles:
-        raise _expired(handle)
+    message, is_latest = _find(queue, handle)
     if message is None:
         return
     if queue.is_fifo and not (is_latest and message.state is IN_FLIGHT):
@@ -106,49 +104,51 @@ def _delete(queue: Queue, handle: str) -> None:
 def _change_visibility(queue: Queue, handle: str, seconds: int | None, now: float) -> None:
     if seconds is None:
         raise fault("MissingParameter", "The request must contain the parameter VisibilityTimeout.")
-    if not 0 <= seconds <= MAX_VISIBILITY_SECONDS:
-        raise fault(
-            "InvalidParameterValue",
-            f"Value {seconds} for parameter VisibilityTimeout is invalid. "
-            f"Reason: VisibilityTimeout must be an integer between 0 and {MAX_VISIBILITY_SECONDS}.",
+    if seconds < 0:
+        raise invalid(
+            "VisibilityTimeout",
+            seconds,
+            f"VisibilityTimeout must be an integer between 0 and {MAX_VISIBILITY_SECONDS}.",
         )
-    found = queue.find(handle)
-    if found is None:
-        raise _not_a_handle(handle)
-    message, is_latest = found
-    if message is None or not is_latest:
-        raise fault(
-            "InvalidParameterValue",
-            f"Value {handle} for parameter ReceiptHandle is invalid. Reason: Message does not "
-            "exist or is not available for visibility timeout change.",
+    message, is_latest = _find(queue, handle)
+    if message is None or (not is_latest and not queue.is_fifo):
+        raise invalid(
+            "ReceiptHandle",
+            handle,
+            "Message does not exist or is not available for visibility timeout change.",
         )
+    if not is_latest:
+        raise _expired(handle)
     if message.state is not IN_FLIGHT:
-        raise fault("MessageNotInflight", "The specified message isn't in flight.")
+        if queue.is_fifo:
+            raise fault("MessageNotInflight", "The specified message isn't in flight.")
+        return  # AWS answers that it is done, and does nothing
     if now + seconds > message.received + MAX_VISIBILITY_SECONDS:
-        raise fault(
-            "InvalidParameterValue",
-            f"Value {seconds} for parameter VisibilityTimeout is invalid. Reason: Total "
-            f"VisibilityTimeout for the message is beyond the limit [{MAX_VISIBILITY_SECONDS} "
-            "seconds].",
+        raise invalid(
+            "VisibilityTimeout",
+            seconds,
+            "Total VisibilityTimeout for the message is beyond the limit "
+            f"[{MAX_VISIBILITY_SECONDS} seconds].",
         )
     queue.change_visibility(message, seconds, now)
 
 
-def _not_a_handle(handle: str) -> ServiceError:
-    return fault(
-        "ReceiptHandleIsInvalid",
-        f'The input receipt handle "{handle}" is not a valid receipt handle.',
-    )
+def _find(queue: Queue, handle: str) -> tuple[Message | None, bool]:
+    """The message of a handle, None when it is gone, and whether it is its latest handle."""
+    found = queue.find(handle)
+    if found is None:
+        raise fault(
+            "ReceiptHandleIsInvalid",
+            f'The input receipt handle "{handle}" is not a valid receipt handle.',
+        )
+    if queue.expired_handles and handle in queue.expired_handles:
+        raise _expired(handle)
+    return found
 
 
 def _expired(handle: str) -> ServiceError:
-    return ReceiptHandleExpired(
-        f"Value {handle} for parameter ReceiptHandle is invalid. "
-        "Reason: The receipt handle has expired.",
-        code="InvalidParameterValue",
-        status=400,
-        sender_fault=True,
-    )
+    text = invalid("ReceiptHandle", handle, "The receipt handle has expired.").message
+    return from_answer("InvalidParameterValue", text, status=400)
 
 
 HANDLERS: dict[type[Operation[Any]], Callable[[Any, Any], Any]] = {
