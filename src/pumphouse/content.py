@@ -17,6 +17,7 @@ from pumphouse.protocol.attributes import (
     attribute_name_fault,
     base_data_type,
     forbidden_character,
+    is_number,
 )
 from pumphouse.protocol.operations import Attributes, MessageAttributeValue
 
@@ -119,3 +120,5 @@ def check_attributes(attributes: Attributes) -> None:
             raise UsageError(f"attribute {name!r} is empty, and SQS takes no empty value")
         if isinstance(value, str) and (bad := forbidden_character(value)):
             raise UsageError(f"attribute {name!r} holds U+{ord(bad):04X}, which SQS does not take")
+        if kind == "Number" and not is_number(str(value)):
+            raise UsageError(f"attribute {name!r} is a Number, and {value!r} is no number")

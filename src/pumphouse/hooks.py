@@ -27,9 +27,12 @@ class Hooks:
         """Call `listener` with every event of this type; returns a function that stops it."""
         listeners = self._listeners.setdefault(event, [])
         listeners.append(listener)
+        stopped = False
 
         def stop() -> None:
-            if listener in listeners:
+            nonlocal stopped
+            if not stopped:  # the same listener may have been given twice
+                stopped = True
                 listeners.remove(listener)
 
         return stop

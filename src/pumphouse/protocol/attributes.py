@@ -23,9 +23,11 @@ MAX_DELAY_SECONDS = 900
 MAX_WAIT_SECONDS = 20
 
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-_ATTRIBUTE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,256}")
+# AWS also takes the accented letters of Latin-1 and Latin Extended-A, whatever its guide says.
+_ATTRIBUTE_NAME = re.compile(r"[A-Za-z0-9_.\-\u00c0-\u017f]{1,256}")
 _RESERVED_PREFIX = re.compile(r"(?:aws\.|amazon\.)", re.IGNORECASE)
 _DATA_TYPE = re.compile(r"(String|Number|Binary)(?:\..*)?", re.DOTALL)
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _TOKEN = re.compile(r"[A-Za-z0-9!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]{1,128}")
 _ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
@@ -101,7 +103,7 @@ def attribute_name_fault(name: str) -> str | None:
     if len(name) > 256:
         return "is longer than 256 characters"
     if not _ATTRIBUTE_NAME.fullmatch(name):
-        return "may hold only A-Z, a-z, 0-9, underscore, hyphen and period"
+        return "may hold only letters, digits, underscore, hyphen and period"
     if _RESERVED_PREFIX.match(name):
         return "starts with AWS. or Amazon., which AWS keeps for itself"
     if name.startswith(".") or name.endswith(".") or ".." in name:
@@ -115,6 +117,12 @@ def base_data_type(data_type: str) -> str | None:
         return None
     found = _DATA_TYPE.fullmatch(data_type)
     return found.group(1) if found else None
+
+
+def is_number(text: str) -> bool:
+    """Whether a text can be the value of a `Number`: an integer or a decimal, with an exponent or
+    without."""
+    return _NUMBER.fullmatch(text) is not None
 
 
 def is_token(text: str) -> bool:

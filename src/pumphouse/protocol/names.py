@@ -16,7 +16,9 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
 _FORBIDDEN_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _ACCOUNT_ID = re.compile(r"\d{12}")
-_REGION = re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d+")
+_REGION = re.compile(
+    r"[a-z]{2,4}(?:-[a-z]+)?-(?:central|(?:north|south)(?:east|west)?|east|west)-\d{1,2}"
+)
 
 
 class QueueName(NamedTuple):

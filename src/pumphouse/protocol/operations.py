@@ -6,8 +6,8 @@ with them directly; bytes travel as base64. Which values are allowed is not said
 refuses what it refuses (`account/`); the rules that senders check first are in `attributes.py`.
 
 An operation knows about itself, as class attributes: `service` (`sqs`), `action` (AWS's name),
-`result` (the type of its answer), and `repeatable` (whether carrying it out twice is as good as once, which
-decides what may be sent again when an answer is lost).
+`result` (the type of its answer), and `repeatable` (whether carrying it out twice is as good as
+once, which decides what may be sent again when an answer is lost).
 """
 
 from __future__ import annotations
