@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pumphouse.account import Account as Account
+    from pumphouse.app import App as App
     from pumphouse.backend import Backend as Backend
     from pumphouse.backoff import RetryPolicy as RetryPolicy
     from pumphouse.clock import Clock as Clock
@@ -30,25 +31,40 @@ if TYPE_CHECKING:
     from pumphouse.http import HttpBackend as HttpBackend
     from pumphouse.http import Keys as Keys
     from pumphouse.http import connect as connect
+    from pumphouse.model import Message as Message
     from pumphouse.model import Receipt as Receipt
     from pumphouse.sink import Sink as Sink
+    from pumphouse.subscriber.outcomes import Ack as Ack
+    from pumphouse.subscriber.outcomes import Drop as Drop
+    from pumphouse.subscriber.outcomes import Reject as Reject
+    from pumphouse.subscriber.outcomes import Reply as Reply
+    from pumphouse.subscriber.outcomes import Retry as Retry
+    from pumphouse.subscriber.queue import Queue as Queue
 
 # public name: the module that defines it
 _WHERE = {
     "Account": "account",
+    "Ack": "subscriber.outcomes",
+    "App": "app",
     "Backend": "backend",
     "Clock": "clock",
     "ConfigError": "errors",
+    "Drop": "subscriber.outcomes",
     "HttpBackend": "http",
     "Keys": "http",
     "LeaseLostError": "errors",
+    "Message": "model",
     "NetworkError": "errors",
     "OutcomeUnknownError": "errors",
     "PumphouseError": "errors",
+    "Queue": "subscriber.queue",
     "QueueDoesNotExist": "errors",
     "RealClock": "clock",
     "Receipt": "model",
     "RefusedError": "errors",
+    "Reject": "subscriber.outcomes",
+    "Reply": "subscriber.outcomes",
+    "Retry": "subscriber.outcomes",
     "RetryPolicy": "backoff",
     "ServiceError": "errors",
     "Sink": "sink",

@@ -101,6 +101,8 @@ class VirtualClock:
         self._order = itertools.count()
         self._timers: list[tuple[float, int, _VirtualTimer]] = []
         self._held = 0
+        self._settling = 0
+        self._moving = 0
 
     def now(self) -> float:
         return self._epoch + self._elapsed
@@ -146,45 +148,63 @@ class VirtualClock:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 
+    @property
+    def moving(self) -> bool:
+        """Whether someone is moving time: in `advance` or `run_until`."""
+        return self._moving > 0
+
     async def settle(self) -> None:
         """Run everything that can run without time passing."""
         loop = asyncio.get_running_loop()
         ready = getattr(loop, "_ready", None)
-        while True:
-            if ready is None:  # another loop than asyncio's own does not show its queue
-                for _ in range(64):
+        self._settling += 1
+        try:
+            while True:
+                if ready is None:  # another loop than asyncio's own does not show its queue
+                    for _ in range(64):
+                        await asyncio.sleep(0)
+                else:
                     await asyncio.sleep(0)
-            else:
-                await asyncio.sleep(0)
-                while ready:  # noqa: ASYNC110 - it waits for the whole loop, not for one event
-                    await asyncio.sleep(0)
-            if not self._held:
-                return
-            await asyncio.sleep(0.0005)  # real time: a thread is at work
+                    # others that settle too are always ready, and wait for the same
+                    while len(ready) >= self._settling:  # noqa: ASYNC110
+                        await asyncio.sleep(0)
+                if not self._held:
+                    return
+                await asyncio.sleep(0.0005)  # real time: a thread is at work
+        finally:
+            self._settling -= 1
 
     async def advance(self, seconds: float) -> None:
         """Move time by `seconds`, running each timer at its time and the loop to rest after it."""
         if seconds < 0:
             raise ValueError("time does not go back")
         target = self._elapsed + seconds
-        await self.settle()
-        while (due := self.next_timer) is not None and due <= target:
-            await self._step(due)
-        self._elapsed = max(self._elapsed, target)
+        self._moving += 1
+        try:
+            await self.settle()
+            while (due := self.next_timer) is not None and due <= target:
+                await self._step(due)
+            self._elapsed = max(self._elapsed, target)
+        finally:
+            self._moving -= 1
 
     async def run_until(self, done: Callable[[], bool], *, limit_seconds: float = 86_400.0) -> None:
         """Move from timer to timer until `done()`; `TimeoutError` after `limit_seconds` of it."""
         end = self._elapsed + limit_seconds
-        await self.settle()
-        while not done():
-            due = self.next_timer
-            if due is None or due > end:
-                raise TimeoutError(
-                    f"not done after {limit_seconds:g} virtual seconds"
-                    if due is not None
-                    else "not done, and nothing is waiting for time to pass"
-                )
-            await self._step(due)
+        self._moving += 1
+        try:
+            await self.settle()
+            while not done():
+                due = self.next_timer
+                if due is None or due > end:
+                    raise TimeoutError(
+                        f"not done after {limit_seconds:g} virtual seconds"
+                        if due is not None
+                        else "not done, and nothing is waiting for time to pass"
+                    )
+                await self._step(due)
+        finally:
+            self._moving -= 1
 
     async def _step(self, due: float) -> None:
         self._elapsed = max(self._elapsed, due)

@@ -17,3 +17,56 @@ class Receipt:
     queue_url: str
     sequence_number: str | None = None
     deduplication_id: str | None = None
+
+
+class Lease:
+    """The lease of a received message, as its handler sees it: it moves while the handler runs.
+
+    `until` is the end of the lease in seconds since the epoch, `lost` whether it is over.
+    """
+
+    __slots__ = ("lost", "until")
+
+    def __init__(self, until: float) -> None:
+        self.until = until
+        self.lost = False
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A received message, for a handler that asks for it.
+
+    `body` is what was sent, `headers` the message attributes it was sent with (`str`, or `bytes`
+    for a Binary one). `receive_count` is SQS's count; `attempt` counts, from 1, how often the
+    message was run, which is what limits and delays go by. `sent_at` and `first_received_at` are
+    seconds since the epoch. `attributes` are SQS's system attributes as SQS spells them.
+    """
+
+    message_id: str
+    queue: str
+    body: bytes
+    headers: dict[str, str | bytes]
+    group_id: str | None
+    attempt: int
+    receive_count: int
+    sent_at: float
+    first_received_at: float
+    sequence_number: str | None
+    deduplication_id: str | None
+    attributes: dict[str, str]
+    lease: Lease
+
+    @property
+    def text(self) -> str:
+        """The body as text; `UnicodeDecodeError` where it is none."""
+        return self.body.decode()
+
+    @property
+    def deadline(self) -> float:
+        """When the lease ends, in seconds since the epoch; it moves on while it is extended."""
+        return self.lease.until
+
+    @property
+    def lease_lost(self) -> bool:
+        """Whether the lease is over: the message is, or will be, with someone else."""
+        return self.lease.lost

@@ -1,0 +1,258 @@
+"""The app: which handlers read which queues. Configuration only, until it is started.
+
+`App` holds the declarations; `Running` (in `running.py`) is an app at work. Nothing here does any
+I/O before `running`, `serve` or `run`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
+
+from pumphouse.backend import Backend
+from pumphouse.clock import Clock, RealClock
+from pumphouse.errors import ClosedError, UsageError
+from pumphouse.hooks import Hooks
+from pumphouse.model import Message
+from pumphouse.running import Running, health_of
+from pumphouse.subscriber.outcomes import DEFAULT_BACKOFF, DelayRule, ErrorPolicy
+from pumphouse.subscriber.plan import plan_for
+from pumphouse.subscriber.queue import Queue, as_queue
+from pumphouse.subscriber.runner import Middleware
+from pumphouse.subscriber.subscription import Subscription, UndecodablePolicy
+
+if TYPE_CHECKING:
+    from pumphouse.sink import Sink
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DRAIN_SECONDS = 20.0
+Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a handler, as `handler.calls` keeps it while an app runs in process.
+
+    `result` is what it returned, or the exception that it raised.
+    """
+
+    payload: Any
+    message: Message
+    result: Any
+
+
+class Handler(Generic[P, R]):
+    """A declared handler: call it as the function that it is.
+
+    `calls` is filled while the app runs in process, for tests.
+    """
+
+    def __init__(self, function: Callable[P, R], subscription: Subscription) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self.subscription = subscription
+        self.calls: list[Call] = []
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._function(*args, **kwargs)
+
+    def record(self, payload: Any, message: Message, result: Any) -> None:
+        """Note a call in `calls`."""
+        self.calls.append(Call(payload, message, result))
+
+    def __repr__(self) -> str:
+        return f"<Handler {self.subscription.plan.name} of {self.subscription.queue.name}>"
+
+
+class App:
+    """Handlers and the queues that they read.
+
+    ::
+
+        app = App("orders")
+
+        @app.subscriber("orders.fifo", concurrency=20)
+        async def handle(order: Order) -> None: ...
+
+        async with app.running(backend):
+            ...
+
+    - `drain_seconds`: how long running handlers get at a stop before they are cancelled and their
+      messages given back.
+    - `lifespan`: a function of the app that makes an async context manager, entered before the
+      first receive and left after the last settlement.
+    - `clock`: what it runs on, instead of its backend's own or the machine's.
+    - `middleware`: async functions `(message, call_next)` around every handler of single messages.
+
+    Raises `UsageError` for options out of their range.
+    """
+
+    def __init__(
+        self,
+        name: str = "app",
+        *,
+        drain_seconds: float = DRAIN_SECONDS,
+        lifespan: Lifespan | None = None,
+        middleware: tuple[Middleware, ...] | list[Middleware] = (),
+        hooks: Hooks | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if not 0 <= drain_seconds <= 86_400:
+            raise UsageError(f"drain_seconds is 0 to 86,400, not {drain_seconds!r}")
+        self.name = name
+        self.hooks = hooks or Hooks()
+        self.drain_seconds = float(drain_seconds)
+        self.middleware = tuple(middleware)
+        self.handlers: list[Handler[..., Any]] = []
+        self._lifespans: list[Lifespan] = [lifespan] if lifespan else []
+        self._clock = clock
+        self._running: Running | None = None
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that the app runs on: the one that it was given, otherwise its backend's."""
+        if self._clock is None:
+            return self._running.clock if self._running else RealClock()
+        return self._clock
+
+    @property
+    def subscriptions(self) -> tuple[Subscription, ...]:
+        return tuple(handler.subscription for handler in self.handlers)
+
+    def subscriber(
+        self,
+        queue: Queue | str,
+        *,
+        concurrency: int = 10,
+        batch: int | None = None,
+        batch_window: float | timedelta = 0.0,
+        max_attempts: int | None = None,
+        dead_letter: Queue | str | None = None,
+        redrive: Literal["write", "check"] = "write",
+        retry: DelayRule = DEFAULT_BACKOFF,
+        timeout: float | timedelta | None = None,
+        on_error: ErrorPolicy | None = None,
+        undecodable: UndecodablePolicy = "retry",
+        on_lease_lost: Literal["cancel", "flag"] = "cancel",
+        partition_key: Callable[[Any], str] | None = None,
+        publish: str | None = None,
+        priority: int | None = None,
+    ) -> Callable[[Callable[P, R]], Handler[P, R]]:
+        """Declare the function below as the handler of a queue.
+
+        An async function runs on the event loop, a plain one in a thread. It gets the payload as
+        its annotation says (`bytes`, `str`, `dict`, a msgspec Struct, a dataclass, a pydantic
+        model; text without one), and the `Message` where a parameter is annotated so.
+
+        - `concurrency`: how many run at once (batches, with `batch`).
+        - `batch`: hand over lists of up to so many messages; up to 10 as they come in one receive,
+          more as they gather within `batch_window` seconds.
+        - `max_attempts`, `dead_letter`: after so many failed attempts a message goes to that queue.
+          The queue's redrive policy is written to fit, or checked (`redrive`). Without them the
+          queue's own policy holds.
+        - `retry`: the delay after a failed attempt: a `RetryPolicy`, seconds, or a function of the
+          attempt. By default 1 s doubled each time, up to 15 minutes, with full jitter.
+        - `timeout`: seconds after which a handler is cancelled, which is a failed attempt. A thread
+          can't be cancelled: it keeps its slot and its lease to its end.
+        - `on_error`: exceptions to outcomes, a mapping or a function; everything else is a retry.
+        - `undecodable`: what becomes of a body that is not what the handler takes: "retry" (so that
+          it ends in the dead-letter queue), "reject" (there at once), or "drop".
+        - `on_lease_lost`: "cancel" the handler, or "flag" it in `message.lease_lost`.
+        - `partition_key`: a function of the payload; messages of one key run one at a time and in
+          the order they came, in this process. For standard queues.
+        - `publish`: the queue that replies go to; confirmed before the message is deleted.
+        - `priority`: among the subscribers that have one, a lower number goes first: nothing of a
+          queue is started while one that goes before it has something waiting.
+
+        Raises `UsageError` for anything that can't work.
+        """
+        descriptor = as_queue(queue)
+        if any(other.queue.name == descriptor.name for other in self.subscriptions):
+            raise UsageError(f"queue {descriptor.name!r} has a subscriber already")
+
+        def declare(function: Callable[P, R]) -> Handler[P, R]:
+            subscription = Subscription(
+                queue=descriptor,
+                plan=plan_for(function, batch=batch is not None),
+                concurrency=concurrency,
+                batch=batch,
+                batch_window_seconds=_seconds(batch_window),
+                max_attempts=max_attempts,
+                dead_letter=as_queue(dead_letter) if dead_letter is not None else None,
+                redrive=redrive,
+                retry=retry,
+                timeout_seconds=None if timeout is None else _seconds(timeout),
+                on_error=on_error,
+                undecodable=undecodable,
+                on_lease_lost=on_lease_lost,
+                partition_key=partition_key,
+                publish=publish,
+                priority=priority,
+            )
+            handler = Handler(function, subscription)
+            self.handlers.append(handler)
+            return handler
+
+        return declare
+
+    def lifespan(self, function: Lifespan) -> Lifespan:
+        """Register an async context manager (a function of the app) around the app's run."""
+        self._lifespans.append(function)
+        return function
+
+    @asynccontextmanager
+    async def running(
+        self,
+        backend: Backend | None = None,
+        *,
+        clock: Clock | None = None,
+        drain_seconds: float | None = None,
+    ) -> AsyncIterator[Running]:
+        """Run the app for as long as the body does; leaving it drains.
+
+        Without a backend it connects as `pumphouse.connect()` does, and closes that connection at
+        the end. The clock is the backend's own, where it has one.
+
+        Raises `ConfigError` where a queue or a policy is not as declared.
+        """
+        if self._running is not None:
+            raise UsageError(f"the app {self.name!r} is running already")
+        running = Running(
+            self,
+            backend,
+            clock=clock or self._clock,
+            drain_seconds=self.drain_seconds if drain_seconds is None else drain_seconds,
+            lifespans=tuple(self._lifespans),
+        )
+        self._running = running
+        try:
+            async with running:
+                yield running
+        finally:
+            self._running = None
+
+    def sink(self, queue: str) -> Sink:
+        """The publisher to a queue, shared by the handlers, open while the app runs.
+
+        Raises `ClosedError` when the app is not running.
+        """
+        if self._running is None:
+            raise ClosedError(f"the app {self.name!r} is not running, so it publishes nothing")
+        return self._running.sink(queue)
+
+    def health(self) -> dict[str, dict[str, object]]:
+        """How each subscription is: `status` (healthy, unhealthy, ended), and why."""
+        return health_of(self._running)
+
+    def __repr__(self) -> str:
+        return f"<App {self.name}: {len(self.handlers)} subscribers>"
+
+
+def _seconds(value: float | timedelta) -> float:
+    return value.total_seconds() if isinstance(value, timedelta) else float(value)

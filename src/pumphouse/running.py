@@ -1,0 +1,260 @@
+"""An app at work: starts its subscriptions, keeps them, and stops them.
+
+A supervisor task holds everything that runs, so that an error in the body of `async with` reaches
+the caller as it is, and a cancelled caller still gets a full stop. The stop of one subscription is
+`subscriber/stopping.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from pumphouse.addressing import QueueUrls
+from pumphouse.backend import Backend
+from pumphouse.clock import Clock, RealClock, VirtualClock
+from pumphouse.errors import ClosedError
+from pumphouse.model import Message
+from pumphouse.subscriber.consumer import Consumer
+from pumphouse.subscriber.decoding import encode_reply
+from pumphouse.subscriber.outcomes import Reply
+from pumphouse.subscriber.runner import Runner
+from pumphouse.subscriber.setup import Ready, prepare
+from pumphouse.subscriber.stats import Stats
+from pumphouse.subscriber.stopping import stop
+
+if TYPE_CHECKING:
+    from pumphouse.app import App, Lifespan
+    from pumphouse.sink import Sink
+
+_log = logging.getLogger("pumphouse")
+
+
+class Running:
+    """The run of an app: `async with` starts and drains it.
+
+    `request_stop` begins the drain, a second time it cancels the handlers at once; `stopped` waits
+    for a request to stop or for the last subscription to end.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        backend: Backend | None,
+        *,
+        clock: Clock | None,
+        drain_seconds: float,
+        lifespans: tuple[Lifespan, ...],
+    ) -> None:
+        self.app = app
+        self.consumers: list[Consumer] = []
+        self.record_calls = False
+        self._given = backend
+        self._backend: Backend | None = backend
+        self._clock = clock
+        self._drain_seconds = drain_seconds
+        self._lifespans = lifespans
+        self._sinks: dict[str, Sink] = {}
+        self._closed = False
+        self._stop = asyncio.Event()
+        self._harder = asyncio.Event()
+
+    @property
+    def backend(self) -> Backend:
+        if self._backend is None:
+            raise ClosedError("the app has not started")
+        return self._backend
+
+    @property
+    def clock(self) -> Clock:
+        if self._clock is None:
+            raise ClosedError("the app has not started")
+        return self._clock
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def request_stop(self) -> None:
+        """Drain; when it drains already, cancel the handlers now. Still releases everything."""
+        if self._stop.is_set():
+            self._harder.set()
+            for consumer in self.consumers:
+                consumer.quiet.set()
+        self._stop.set()
+
+    async def stopped(self) -> None:
+        """Wait for a request to stop, or until every subscription has ended."""
+        await self._stop.wait()
+
+    def sink(self, queue: str) -> Sink:
+        """The publisher to a queue. Raises `ClosedError` after the stop."""
+        from pumphouse.sink import Sink
+
+        if self._closed:
+            raise ClosedError("the app has stopped, so it publishes nothing more")
+        if (sink := self._sinks.get(queue)) is None:
+            sink = self._sinks[queue] = Sink(queue, self.backend)
+        return sink
+
+    async def __aenter__(self) -> Running:
+        loop = asyncio.get_running_loop()
+        self._started: asyncio.Future[None] = loop.create_future()
+        self._supervisor: asyncio.Task[None] = loop.create_task(
+            self._supervise(), name=f"pumphouse {self.app.name}"
+        )
+        try:
+            await asyncio.shield(self._started)
+        except BaseException:
+            await self._finish()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._finish()
+
+    async def _finish(self) -> None:
+        """Stop, and wait for it; being cancelled meanwhile makes it stop harder, and still stop."""
+        supervisor = self._supervisor
+        if not self._stop.is_set():
+            self.request_stop()
+        cancelled: asyncio.CancelledError | None = None
+        while not supervisor.done():
+            try:
+                await self._wait_for(supervisor)
+            except asyncio.CancelledError as again:
+                cancelled = again
+                self.request_stop()
+        if self._started.done() and not self._started.cancelled():
+            self._started.exception()  # it has been, or is being, raised
+        if cancelled is not None:
+            raise cancelled
+        if self._started.exception() is None:
+            supervisor.result()
+
+    async def _wait_for(self, supervisor: asyncio.Task[None]) -> None:
+        clock = self._clock
+        if not isinstance(clock, VirtualClock):
+            await asyncio.wait({supervisor})
+            return
+        # nobody else may be there to move a virtual clock: then this does
+        while not supervisor.done():
+            await asyncio.wait({supervisor}, timeout=0.02)
+            if not clock.moving and not supervisor.done():
+                await clock.run_until(supervisor.done)
+
+    # --- the supervisor -------------------------------------------------------------------------
+
+    async def _supervise(self) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                await self._open(stack)
+                async with asyncio.TaskGroup() as tasks:
+                    await self._start_consumers(tasks)
+                    self._started.set_result(None)
+                    await self._stop.wait()
+                    await self._stop_consumers(tasks)
+        except BaseException as error:
+            if self._started.done():
+                raise
+            self._started.set_exception(_single(error))
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        if self._backend is None:
+            from pumphouse.http import connect
+
+            self._backend = connect()
+            stack.push_async_callback(self._backend.aclose)
+        if self._clock is None:
+            self._clock = getattr(self._backend, "clock", None) or RealClock()
+        stack.push_async_callback(self._close_sinks)
+        for lifespan in self._lifespans:
+            await stack.enter_async_context(lifespan(self.app))
+
+    async def _start_consumers(self, tasks: asyncio.TaskGroup) -> None:
+        urls = QueueUrls(self.backend)
+        handlers = self.app.handlers
+        ready: list[Ready] = [
+            await prepare(handler.subscription, self.backend, urls) for handler in handlers
+        ]
+        for handler, found in zip(handlers, ready, strict=True):
+            subscription = handler.subscription
+            stats = Stats()
+            publish = None
+            if subscription.publish is not None:
+                await urls.resolve(subscription.publish)
+                publish = partial(self._publish, subscription.publish)
+            runner = Runner(
+                subscription,
+                self.clock,
+                self.app.hooks,
+                stats,
+                publish=publish,
+                middleware=self.app.middleware,
+                recorder=handler.record if self.record_calls else None,
+            )
+            self.consumers.append(
+                Consumer(
+                    subscription,
+                    found,
+                    self.backend,
+                    self.clock,
+                    self.app.hooks,
+                    runner,
+                    stats,
+                    tasks,
+                )
+            )
+        for consumer in self.consumers:
+            consumer.pump.kick()
+
+    async def _stop_consumers(self, tasks: asyncio.TaskGroup) -> None:
+        async with asyncio.TaskGroup() as stops:
+            for consumer in self.consumers:
+                stops.create_task(stop(consumer, self.clock, self._drain_seconds, self._harder))
+
+    async def _publish(self, queue: str, reply: Reply, message: Message) -> None:
+        fifo = queue.endswith(".fifo")
+        await self.sink(queue).send(
+            encode_reply(reply.body),
+            group_id=reply.group_id or (message.group_id if fifo else None),
+            deduplication_id=reply.deduplication_id
+            or (f"reply-{message.message_id}" if fifo else None),
+            headers=reply.headers or None,
+        )
+
+    async def _close_sinks(self) -> None:
+        self._closed = True
+        for sink in self._sinks.values():
+            await sink.aclose()
+
+
+def health_of(running: Running | None) -> dict[str, dict[str, object]]:
+    """Each subscription's `status`, the `reason` where it is not healthy, and what it holds."""
+    if running is None:
+        return {}
+    return {
+        consumer.name: {
+            "status": consumer.health,
+            "reason": consumer.pump.reason,
+            "held": len(consumer.live),
+            "running": len(consumer.at_work),
+        }
+        for consumer in running.consumers
+    }
+
+
+def _single(error: BaseException) -> BaseException:
+    """The one error of a group, where it is one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,134 @@
+"""One received message on its way: the state machine that every other module here moves.
+
+::
+
+    received -> HELD -> RUNNING -> SETTLING -> SETTLED
+                 |  \\      |  \\         \\
+                 |   \\     |   WAITING    `-> LOST
+                 |    `----+---> LOST     (back to HELD when its delay is over)
+                 `-> SETTLING
+
+HELD waits for a handler, WAITING for the end of a retry's delay with its lease kept, SETTLING for
+SQS's word on a delete or on a visibility change. Two states are final: SETTLED (deleted, or given
+back), and LOST (the lease is over, and the message is, or will be, with someone else). A delivery
+is known by itself, never by its message id: the same message can be delivered twice.
+
+What SQS is asked about a delivery is an *intent*. At most one request about a delivery is under
+way at a time, and a stronger intent replaces a weaker one that has not been sent: DELETE over
+RELEASE over EXTEND. Nothing here does any I/O.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum, IntEnum
+
+from pumphouse.model import Lease
+from pumphouse.protocol.operations import ReceivedMessage
+
+
+class State(Enum):
+    HELD = "held"
+    RUNNING = "running"
+    WAITING = "waiting"
+    SETTLING = "settling"
+    SETTLED = "settled"
+    LOST = "lost"
+
+
+class Intent(IntEnum):
+    NONE = 0
+    EXTEND = 1
+    RELEASE = 2
+    DELETE = 3
+
+
+HELD, RUNNING, WAITING = State.HELD, State.RUNNING, State.WAITING
+SETTLING, SETTLED, LOST = State.SETTLING, State.SETTLED, State.LOST
+
+MOVES: dict[State, frozenset[State]] = {
+    HELD: frozenset({RUNNING, SETTLING, LOST}),
+    RUNNING: frozenset({WAITING, SETTLING, LOST}),
+    WAITING: frozenset({HELD, SETTLING, LOST}),
+    SETTLING: frozenset({SETTLED, LOST}),
+    SETTLED: frozenset(),
+    LOST: frozenset(),
+}
+"""From each state, the states that may follow."""
+
+
+class Delivery:
+    """A message in our hands, its lease and its state."""
+
+    __slots__ = (
+        "attempt",
+        "intent",
+        "intent_seconds",
+        "key",
+        "lease",
+        "lease_epoch",
+        "lease_lost",
+        "lease_until",
+        "message_id",
+        "queued_as",
+        "raw",
+        "receipt_handle",
+        "received_at",
+        "resting",
+        "sending",
+        "sequence",
+        "state",
+        "stop_reason",
+        "task",
+        "tries",
+    )
+
+    def __init__(self, raw: ReceivedMessage, received_at: float, lease_seconds: float) -> None:
+        self.raw = raw
+        self.message_id = raw.message_id
+        self.receipt_handle = raw.receipt_handle
+        self.received_at = received_at
+        self.lease_until = received_at + lease_seconds
+        self.state = HELD
+        self.attempt = 1
+        self.key: str | None = None  # the lane's, where order matters
+        self.sequence = 0
+        self.task: asyncio.Task[None] | None = None
+        self.lease: Lease | None = None  # what the handler's message shows of it
+        self.lease_epoch = 0.0  # what `now()` was at the zero of `monotonic()`
+        self.lease_lost = False  # it is over, and a handler is still at it
+        self.stop_reason = ""  # why the handler's task was cancelled, by us
+        # settlement's
+        self.intent = Intent.NONE
+        self.intent_seconds = 0
+        self.queued_as = Intent.NONE
+        self.sending = False
+        self.resting = False  # between a failed request and the next try
+        self.tries = 0
+
+    def move(self, state: State) -> None:
+        if state not in MOVES[self.state]:
+            raise AssertionError(f"a delivery does not go from {self.state} to {state}")
+        self.state = state
+
+    @property
+    def live(self) -> bool:
+        """Whether it is still ours: neither settled nor lost."""
+        return self.state is not SETTLED and self.state is not LOST
+
+    def show_lease(self) -> None:
+        """Let the handler's message see the new end of the lease."""
+        if self.lease is not None:
+            self.lease.until = self.lease_epoch + self.lease_until
+
+    @property
+    def group_id(self) -> str | None:
+        return self.raw.attributes.get("MessageGroupId")
+
+    @property
+    def receive_count(self) -> int:
+        return int(self.raw.attributes.get("ApproximateReceiveCount") or 1)
+
+    def __repr__(self) -> str:
+        lane = f" {self.key}" if self.key is not None else ""
+        return f"<Delivery {self.message_id}{lane} {self.state.value} attempt {self.attempt}>"

@@ -1,0 +1,139 @@
+"""When which lease is extended: due times, and the one timer that waits for the next of them.
+
+Every lease is due at half its length, for slow calls to have the other half; what falls due at
+about the same time is extended together. The calls themselves are `settlement.py`'s. A lease that
+is found past its end, or at the end of the time that a message is held in all, is reported as
+lost; nothing is extended that is about to be given back.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from pumphouse.clock import Clock, Timer
+from pumphouse.subscriber.delivery import Delivery, Intent
+
+
+class Owner(Protocol):
+    """Who extends, and who is told."""
+
+    def extend(self, delivery: Delivery, seconds: int) -> None:
+        """Ask SQS for `seconds` more from now."""
+
+    def on_lease_over(self, delivery: Delivery, reason: str) -> None:
+        """The lease has ended, or may not be extended any more."""
+
+    def on_stall(self, seconds: float) -> None:
+        """The timer came that much late: the event loop was blocked."""
+
+
+class Schedule:
+    """Due times, several deliveries each: plain code."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Sequence[Delivery]]] = []
+        self._number = 0
+
+    def add(self, due: float, deliveries: Sequence[Delivery]) -> None:
+        self._number += 1
+        heapq.heappush(self._heap, (due, self._number, deliveries))
+
+    def next_due(self) -> float | None:
+        """When the earliest delivery that still matters is due."""
+        heap = self._heap
+        while heap and not any(delivery.live for delivery in heap[0][2]):
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def take(self, until: float) -> list[Delivery]:
+        """The live deliveries that are due by `until`, earliest first."""
+        due: list[Delivery] = []
+        while self._heap and self._heap[0][0] <= until:
+            due.extend(each for each in heapq.heappop(self._heap)[2] if each.live)
+        return due
+
+
+class Extender:
+    """Keeps the leases of one queue alive, or (`extend=False`) only watches them end."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        owner: Owner,
+        *,
+        lease_seconds: int,
+        max_lease_seconds: float,
+        extend: bool = True,
+        on_late: Callable[[], object] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._owner = owner
+        self._lease = lease_seconds
+        self._cap = max_lease_seconds
+        self._extend = extend
+        self._schedule = Schedule()
+        self._timer: Timer | None = None
+        self._timer_due = 0.0
+        self._slack = lease_seconds / 20
+        self._pending = 0
+
+    def register(self, deliveries: Sequence[Delivery], since: float) -> None:
+        """Deliveries whose leases began, or were renewed, at `since`."""
+        step = self._lease / 2 if self._extend else self._lease
+        self._schedule.add(since + step, deliveries)
+        self._arm()
+
+    def renewed(self, delivery: Delivery) -> None:
+        """SQS confirmed an extension: the next one is due half a lease before the new end."""
+        due = max(self._clock.monotonic(), delivery.lease_until - self._lease / 2)
+        self._schedule.add(min(due, delivery.lease_until), (delivery,))
+        self._arm()
+
+    def behind(self) -> bool:
+        """Whether extensions are late by more than a tenth of a lease: no time to receive more."""
+        due = self._schedule.next_due()
+        return due is not None and self._clock.monotonic() > due + self._lease / 10
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        due = self._schedule.next_due()
+        if due is None or (self._timer is not None and self._timer_due <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = due
+        self._timer = self._clock.call_later(due - self._clock.monotonic(), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self._clock.monotonic()
+        late = now - self._timer_due
+        if late > max(0.5, self._lease / 10):
+            self._owner.on_stall(late)
+        for delivery in self._schedule.take(now + self._slack):
+            self._attend(delivery, now)
+        self._arm()
+
+    def _attend(self, delivery: Delivery, now: float) -> None:
+        if not delivery.live or delivery.lease_lost or delivery.intent is Intent.RELEASE:
+            return
+        if now >= delivery.lease_until:
+            self._owner.on_lease_over(delivery, "the lease ended before it could be extended")
+            return
+        if not self._extend:
+            self._schedule.add(delivery.lease_until, (delivery,))
+            return
+        left = delivery.received_at + self._cap - now
+        seconds = int(min(self._lease, left))
+        if seconds >= 1 and now + seconds > delivery.lease_until:
+            self._owner.extend(delivery, seconds)
+        elif left <= 1:
+            self._owner.on_lease_over(delivery, "it was held for as long as a message may be")
+        else:
+            self._schedule.add(min(delivery.lease_until, now + left - 1), (delivery,))

@@ -1,0 +1,139 @@
+"""What a handler says about a message, and what an exception says in its place.
+
+Outcomes are values; carrying them out is the business of `consumer.py` and `settlement.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from pumphouse.backoff import RetryPolicy
+from pumphouse.content import Headers
+from pumphouse.errors import UsageError
+from pumphouse.protocol.attributes import MAX_VISIBILITY_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Done: the message is deleted. Returning None says the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Again: after `after` seconds (or a `timedelta`), at most 12 hours; None for the back-off of
+    the subscription. It counts as an attempt."""
+
+    after: float | timedelta | None = None
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.after is None:
+            return
+        seconds = self.after.total_seconds() if isinstance(self.after, timedelta) else self.after
+        if not isinstance(seconds, int | float) or not 0 <= seconds <= MAX_VISIBILITY_SECONDS:
+            raise UsageError(f"Retry(after={self.after!r}): a delay is 0 to 43,200 seconds")
+
+    @property
+    def after_seconds(self) -> float | None:
+        return self.after.total_seconds() if isinstance(self.after, timedelta) else self.after
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Away with it: the message is deleted unhandled, and counted as dropped."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """To the dead-letter queue at once, with the reason as an attribute."""
+
+    reason: str = ""
+
+
+Outcome = Ack | Retry | Drop | Reject
+
+ACK = Ack()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply with more than a body, for a subscription with `publish=`.
+
+    On a FIFO queue the group is the message's own and the deduplication id is made of the message
+    id, unless they are given; so a message that is handled twice is not answered twice.
+    """
+
+    body: object
+    group_id: str | None = None
+    deduplication_id: str | None = None
+    headers: Headers = field(default_factory=dict)
+
+
+ErrorRule = Outcome | type[Ack] | type[Retry] | type[Drop] | type[Reject]
+ErrorPolicy = Mapping[type[BaseException], ErrorRule] | Callable[[BaseException], ErrorRule | None]
+
+DEFAULT_BACKOFF = RetryPolicy(
+    base_seconds=1.0, cap_seconds=900.0, max_attempts=None, budget_seconds=None
+)
+
+
+def outcome_of_error(error: BaseException, policy: ErrorPolicy | None) -> Outcome:
+    """What an exception means: the rule of the nearest class in the policy, otherwise a retry."""
+    rule: ErrorRule | None = None
+    if callable(policy):
+        rule = policy(error)
+    elif policy:
+        rule = next((policy[kind] for kind in type(error).__mro__ if kind in policy), None)
+    reason = describe(error)
+    if rule is None or rule is Retry:
+        return Retry(reason=reason)
+    if rule is Ack:
+        return ACK
+    if rule is Drop or rule is Reject:
+        return rule(reason)
+    if isinstance(rule, Retry) and not rule.reason:
+        return Retry(rule.after, reason)
+    if isinstance(rule, Drop | Reject) and not rule.reason:
+        return type(rule)(reason)
+    if isinstance(rule, Ack | Retry | Drop | Reject):
+        return rule
+    raise UsageError(f"on_error gave {rule!r} for {type(error).__name__}; it gives an outcome")
+
+
+def check_error_policy(policy: object) -> None:
+    """Raise `UsageError` for a policy that is neither a mapping of exceptions nor a function."""
+    if policy is None or (callable(policy) and not isinstance(policy, type)):
+        return
+    if not isinstance(policy, Mapping):
+        raise UsageError(f"on_error is a mapping or a function, not {policy!r}")
+    for kind, rule in policy.items():
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise UsageError(f"on_error maps exception classes, and {kind!r} is none")
+        if rule not in (Ack, Retry, Drop, Reject) and not isinstance(
+            rule, Ack | Retry | Drop | Reject
+        ):
+            raise UsageError(f"on_error maps {kind.__name__} to {rule!r}, which is no outcome")
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one line of at most 512 characters."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return " ".join(text.split())[:512]
+
+
+DelayRule = RetryPolicy | Callable[[int], float] | float | int
+
+
+def delay_after(rule: DelayRule, attempt: int) -> float:
+    """Seconds to wait after attempt number `attempt` (from 1) has failed, within SQS's 12 hours."""
+    if isinstance(rule, RetryPolicy):
+        delay = rule.delay(attempt)
+    elif callable(rule):
+        delay = float(rule(attempt))
+    else:
+        delay = float(rule)
+    return min(max(0.0, delay), float(MAX_VISIBILITY_SECONDS))

@@ -1,0 +1,218 @@
+"""The pump of one queue: receives, as many as there is room for, and none on an error's heels.
+
+It is driven by events, not by a loop: `kick` opens the receives that are wanted now, and is called
+whenever that may have changed. What the messages are for is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Literal, Protocol
+
+from pumphouse.backend import Backend
+from pumphouse.backoff import full_jitter
+from pumphouse.clock import Clock, Timer
+from pumphouse.errors import NetworkError, OutcomeUnknownError, QueueDoesNotExist, ThrottledError
+from pumphouse.hooks import Hooks
+from pumphouse.protocol.operations import ReceivedMessage, ReceiveMessage
+from pumphouse.subscriber.events import PumpHealed, PumpUnhealthy
+from pumphouse.subscriber.queue import Queue
+
+BACKOFF_BASE_SECONDS = 1.0
+BACKOFF_CAP_SECONDS = 30.0
+MAX_AUTO_POLLERS = 16
+_ALL = ["All"]
+Health = Literal["healthy", "unhealthy", "ended"]
+_log = logging.getLogger("pumphouse.subscriber")
+
+
+class Owner(Protocol):
+    """Who takes the messages, and knows how many fit."""
+
+    def room(self) -> int:
+        """How many more messages may be held now."""
+
+    def hungry(self) -> bool:
+        """Whether a handler is free and nothing waits for it."""
+
+    def on_received(self, messages: list[ReceivedMessage]) -> None:
+        """Messages came; their leases run."""
+
+    def on_gone(self) -> None:
+        """The queue does not exist, and the subscription is to end with it."""
+
+
+class Pump:
+    """Keeps receives open on one queue.
+
+    `healthy` and `reason` tell how the last receive went; `empty` whether it brought nothing.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        queue: Queue,
+        queue_url: str,
+        clock: Clock,
+        hooks: Hooks,
+        owner: Owner,
+        tasks: asyncio.TaskGroup,
+        *,
+        resolve: Callable[[], Awaitable[str]],
+    ) -> None:
+        self.queue_url = queue_url
+        self.healthy = True
+        self.reason = ""
+        self.ended = False  # the queue is gone, and the subscription with it
+        self.empty = False
+        self.eager = False  # ask without waiting, to learn soon whether the queue is empty
+        self.requests = 0
+        self._backend = backend
+        self._queue = queue
+        self._clock = clock
+        self._hooks = hooks
+        self._owner = owner
+        self._tasks = tasks
+        self._resolve = resolve
+        self._open = 0
+        self._asked = 0  # messages that the open receives may bring
+        self._full = False  # the last receive brought all that it asked for
+        self._failures = 0
+        self._pause: Timer | None = None
+        self._stopped = False
+        self._lost_attempt: tuple[str, int] | None = None
+        self._worth = min(10, max(1, queue.prefetch))  # room that is worth a request
+        self._exact = getattr(backend, "cancel_is_exact", False)
+        self._receives: set[asyncio.Task[None]] = set()
+        self._closed: list[asyncio.Future[None]] = []
+
+    @property
+    def open_receives(self) -> int:
+        return self._open
+
+    def kick(self) -> None:
+        """Open the receives that are wanted now."""
+        while not self._stopped and self._pause is None and self._open < self._wanted():
+            room = self._owner.room() - self._asked
+            if room < self._worth and not (room > 0 and not self._open and self._owner.hungry()):
+                return
+            most = min(10, room)
+            self._open += 1
+            self._asked += most
+            task = self._tasks.create_task(self._receive(most))
+            if self._exact:
+                self._receives.add(task)
+                task.add_done_callback(self._receives.discard)
+
+    def stop(self) -> None:
+        """Open no more receives.
+
+        The open ones run to their end, as what they are about to bring would be hidden until its
+        lease ends; but where the backend says that cancelling is exact they are cancelled.
+        """
+        self._stopped = True
+        for task in self._receives:
+            task.cancel()
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+
+    async def closed(self) -> None:
+        """Wait until no receive is open."""
+        while self._open:
+            waiter = asyncio.get_running_loop().create_future()
+            self._closed.append(waiter)
+            await waiter
+
+    def _wanted(self) -> int:
+        """How many receives at once: one, or more while they come back full."""
+        if self._queue.pollers != "auto":
+            return self._queue.pollers if self._full or not self._open else 1
+        return MAX_AUTO_POLLERS if self._full else 1
+
+    async def _receive(self, most: int) -> None:
+        attempt_id = None
+        if self._queue.is_fifo:
+            # with the same id, SQS hands out again what a lost answer would have brought
+            lost, self._lost_attempt = self._lost_attempt, None
+            attempt_id = lost[0] if lost and lost[1] == most else uuid.uuid4().hex
+        messages: list[ReceivedMessage] = []
+        try:
+            if self._failures:
+                self.queue_url = await self._resolve()
+            self.requests += 1
+            wait = 0 if self.eager and not self.empty else self._queue.wait_time_seconds
+            answer = await self._backend.execute(
+                ReceiveMessage(
+                    queue_url=self.queue_url,
+                    message_system_attribute_names=_ALL,
+                    message_attribute_names=_ALL,
+                    max_number_of_messages=most,
+                    visibility_timeout=self._queue.visibility_timeout,
+                    wait_time_seconds=wait,
+                    receive_request_attempt_id=attempt_id,
+                )
+            )
+            messages = answer.messages
+        except Exception as error:
+            if isinstance(error, OutcomeUnknownError | NetworkError):
+                self._lost_attempt = (attempt_id, most) if attempt_id else None
+            self._failed(error)
+        else:
+            self._succeeded(messages, most)
+        finally:
+            self._open -= 1
+            self._asked -= most
+            if messages:
+                self._owner.on_received(messages)
+            if not self._open:
+                for waiter in self._closed:
+                    if not waiter.done():
+                        waiter.set_result(None)
+                self._closed.clear()
+            self.kick()
+
+    def _succeeded(self, messages: list[ReceivedMessage], most: int) -> None:
+        self.empty = not messages
+        self._full = len(messages) == most
+        if self._failures:
+            self._hooks.emit(PumpHealed(self._queue.name, self._failures))
+            _log.info("%s: receiving again after %d failures", self._queue.name, self._failures)
+        self._failures = 0
+        self.healthy = True
+        self.reason = ""
+
+    def _failed(self, error: Exception) -> None:
+        self._full = False
+        self._failures += 1
+        self.healthy = False
+        self.reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, QueueDoesNotExist) and self._queue.on_missing == "end":
+            self.ended = True
+            self.stop()
+            self._owner.on_gone()
+            return
+        # half of it for certain, so that the calls of a minute are bounded
+        ceiling = min(
+            BACKOFF_CAP_SECONDS, BACKOFF_BASE_SECONDS * 2.0 ** min(self._failures - 1, 30)
+        )
+        delay = ceiling / 2 + full_jitter(
+            1, base_seconds=ceiling / 2, cap_seconds=BACKOFF_CAP_SECONDS
+        )
+        if isinstance(error, ThrottledError):
+            delay = max(delay, error.retry_after_seconds)
+        _log.warning(
+            "%s: a receive failed (%s); again in %.1f s", self._queue.name, self.reason, delay
+        )
+        self._hooks.emit(PumpUnhealthy(self._queue.name, self.reason, self._failures, delay))
+        if not self._stopped:
+            if self._pause is not None:
+                self._pause.cancel()
+            self._pause = self._clock.call_later(delay, self._resume)
+
+    def _resume(self) -> None:
+        self._pause = None
+        self.kick()

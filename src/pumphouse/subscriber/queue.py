@@ -1,0 +1,142 @@
+"""The descriptor of a queue that is read: what was asked for, checked before any I/O.
+
+What the queue really is (its own visibility timeout, its redrive policy) is read at start, by
+`setup.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pumphouse.addressing import check_queue
+from pumphouse.errors import UsageError
+from pumphouse.protocol.attributes import MAX_VISIBILITY_SECONDS, MAX_WAIT_SECONDS
+from pumphouse.protocol.names import (
+    FIFO_SUFFIX,
+    QueueName,
+    is_arn,
+    is_queue_url,
+    parse_queue_arn,
+    parse_queue_url,
+)
+
+MAX_LEASE_SECONDS = MAX_VISIBILITY_SECONDS - 300
+"""How long a message is held at most: SQS ends every lease 12 hours after the receive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue to read, by name, URL or ARN, and how it is read.
+
+    - `wait_time_seconds`: how long one receive waits for a message, 0 to 20.
+    - `visibility_timeout`: the lease of a received message in seconds, 1 to 43,200; None for the
+      queue's own, read once at start.
+    - `extend`: renew leases for as long as a message is held. Without it a message that has not
+      been started within its lease is dropped unrun, and SQS hands it out again.
+    - `prefetch`: how many messages may wait for a free handler, 0 to 10.
+    - `pollers`: receives open at once, 1 to 64, or "auto" for as many as free handlers call for,
+      and one on an empty queue.
+    - `create_if_missing`: create the queue at start, with `attributes` (AWS's names) and with
+      `visibility_timeout` where one is given.
+    - `on_missing`: what to do when the queue is deleted while it is read: "wait" for it to come
+      back, or "end" the subscription.
+    - `in_place_seconds`: where order matters, the longest delay for which a message to retry is
+      kept here with its followers; a longer one is given back to SQS. None for the length of the
+      lease.
+    - `max_lease_seconds`: how long a message is held in all, at most 42,900 (SQS ends a lease
+      after 12 hours whatever is done).
+
+    Raises `UsageError` for a value out of its range.
+    """
+
+    name: str
+    wait_time_seconds: int = MAX_WAIT_SECONDS
+    visibility_timeout: int | None = None
+    extend: bool = True
+    prefetch: int = 10
+    pollers: int | Literal["auto"] = "auto"
+    create_if_missing: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    on_missing: Literal["wait", "end"] = "wait"
+    in_place_seconds: float | None = None
+    max_lease_seconds: float = MAX_LEASE_SECONDS
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", check_queue(self.name))
+        where = f"queue {self.name!r}: "
+        _check_int(where, "wait_time_seconds", self.wait_time_seconds, 0, MAX_WAIT_SECONDS)
+        if self.visibility_timeout is not None:
+            _check_int(
+                where, "visibility_timeout", self.visibility_timeout, 1, MAX_VISIBILITY_SECONDS
+            )
+        _check_int(where, "prefetch", self.prefetch, 0, 10)
+        if self.pollers != "auto":
+            _check_int(where, "pollers", self.pollers, 1, 64)
+        if self.on_missing not in ("wait", "end"):
+            raise UsageError(f"{where}on_missing is 'wait' or 'end', not {self.on_missing!r}")
+        if self.in_place_seconds is not None and not 0 <= self.in_place_seconds <= 3_600:
+            raise UsageError(
+                f"{where}in_place_seconds is {self.in_place_seconds!r}; it is 0 to 3,600, or None"
+            )
+        if not 1 <= self.max_lease_seconds <= MAX_LEASE_SECONDS:
+            raise UsageError(
+                f"{where}max_lease_seconds is {self.max_lease_seconds!r}; "
+                f"it is 1 to {MAX_LEASE_SECONDS:,}"
+            )
+        if self.create_if_missing and self.name != self.known_as.name:
+            raise UsageError(
+                f"{where}create_if_missing needs a queue by name; a URL or an ARN names one that "
+                "exists"
+            )
+        for name, value in self.attributes.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise UsageError(f"{where}attributes are text to text; {name!r}: {value!r} is not")
+
+    @property
+    def known_as(self) -> QueueName:
+        """Name, account and region, as far as the reference tells them."""
+        if is_queue_url(self.name):
+            return parse_queue_url(self.name)
+        if is_arn(self.name):
+            return parse_queue_arn(self.name)
+        return QueueName(self.name)
+
+    @property
+    def is_fifo(self) -> bool:
+        return self.known_as.is_fifo
+
+    def creation_attributes(self) -> dict[str, str]:
+        """The attributes that `create_if_missing` creates the queue with."""
+        attributes = dict(self.attributes)
+        if self.is_fifo:
+            attributes.setdefault("FifoQueue", "true")
+        if self.visibility_timeout is not None:
+            attributes.setdefault("VisibilityTimeout", str(self.visibility_timeout))
+        return attributes
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r})"
+
+
+def as_queue(queue: Queue | str) -> Queue:
+    """The descriptor of a queue that may have been given as a plain string."""
+    if isinstance(queue, Queue):
+        return queue
+    if isinstance(queue, str):
+        return Queue(queue)
+    raise UsageError(f"a queue is a Queue or a string, not {type(queue).__name__}")
+
+
+def same_kind(one: Queue, other: Queue) -> bool:
+    """Whether both are FIFO or both are standard, as a dead-letter queue and its source must be."""
+    return one.is_fifo == other.is_fifo
+
+
+def _check_int(where: str, option: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise UsageError(f"{where}{option} is {value!r}; it is a whole number, {low} to {high:,}")
+
+
+__all__ = ["FIFO_SUFFIX", "MAX_LEASE_SECONDS", "Queue", "as_queue", "same_kind"]

@@ -1,0 +1,104 @@
+"""Stopping one subscription without losing anything.
+
+In order: no new polls; what waits is given back; what runs gets its time, then is cancelled and
+given back; open polls end, and what they bring is given back; every settlement is confirmed. Leases
+are kept until the last of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from math import ceil
+
+from pumphouse.clock import Clock, timeout
+from pumphouse.subscriber.consumer import Consumer
+from pumphouse.subscriber.delivery import RUNNING
+
+CANCEL_GRACE_SECONDS = 5.0
+FLUSH_SECONDS = 30.0
+POLL_MARGIN_SECONDS = 15.0
+_log = logging.getLogger("pumphouse.subscriber")
+
+
+async def stop(
+    consumer: Consumer, clock: Clock, drain_seconds: float, harder: asyncio.Event
+) -> None:
+    """Stop a subscription; `harder` cancels the handlers at once."""
+    consumer.stopping = True
+    consumer.pump.stop()
+    _give_back_waiting(consumer, clock)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_polls_closed(consumer, clock))
+        await _handlers_done(consumer, clock, drain_seconds, harder)
+    consumer.settlement.hurry()
+    if not await _until(consumer, clock, FLUSH_SECONDS, lambda: not consumer.live):
+        consumer.settlement.abandon()
+        _log.error("%s: stopped with %d unconfirmed", consumer.name, len(consumer.live))
+    consumer.extender.close()
+    await consumer.workers.close(abandon=[each.task for each in consumer.at_work if each.task])
+    consumer.runner.close()
+
+
+def _give_back_waiting(consumer: Consumer, clock: Clock) -> None:
+    for delivery in consumer.lanes.clear():
+        consumer.release(delivery, unrun=True)
+    for delivery, (timer, due) in list(consumer.waiting.items()):
+        timer.cancel()
+        consumer.release(delivery, max(0, ceil(due - clock.monotonic())))
+        consumer.lanes.done(delivery)
+    consumer.waiting.clear()
+
+
+async def _handlers_done(
+    consumer: Consumer, clock: Clock, drain_seconds: float, harder: asyncio.Event
+) -> None:
+    if await _until(consumer, clock, drain_seconds, lambda: not consumer.at_work, harder):
+        return
+    for delivery in list(consumer.at_work):
+        _log.warning(
+            "%s: the handler of %s is cancelled by the stop", consumer.name, delivery.message_id
+        )
+        delivery.stop_reason = "stop"
+        if delivery.task is not None:
+            delivery.task.cancel()
+    if await _until(consumer, clock, CANCEL_GRACE_SECONDS, lambda: not consumer.at_work):
+        return
+    for delivery in list(consumer.at_work):
+        _log.error(
+            "%s: the handler of %s does not end; its message is given back while it runs",
+            consumer.name,
+            delivery.message_id,
+        )
+        if delivery.state is RUNNING:
+            consumer.release(delivery, unrun=True)
+
+
+async def _polls_closed(consumer: Consumer, clock: Clock) -> None:
+    limit = consumer.subscription.queue.wait_time_seconds + POLL_MARGIN_SECONDS
+    try:
+        async with timeout(clock, limit):
+            await consumer.pump.closed()
+    except TimeoutError:
+        _log.error("%s: a receive is still open after %g s", consumer.name, limit)
+
+
+async def _until(
+    consumer: Consumer,
+    clock: Clock,
+    seconds: float,
+    done: Callable[[], bool],
+    harder: asyncio.Event | None = None,
+) -> bool:
+    """Wait until `done()`, at most `seconds`, or until `harder` is set."""
+    try:
+        async with timeout(clock, seconds):
+            while not done():
+                if harder is not None and harder.is_set():
+                    return False
+                consumer.quiet.clear()
+                await consumer.quiet.wait()
+    except TimeoutError:
+        return done()
+    return True

@@ -1,0 +1,121 @@
+"""A subscription as it is declared: everything about one handler and its queue, and no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pumphouse.addressing import check_queue
+from pumphouse.errors import UsageError
+from pumphouse.subscriber.outcomes import (
+    DEFAULT_BACKOFF,
+    DelayRule,
+    ErrorPolicy,
+    check_error_policy,
+)
+from pumphouse.subscriber.plan import HandlerPlan
+from pumphouse.subscriber.queue import Queue, same_kind
+
+MAX_CONCURRENCY = 10_000
+MAX_ATTEMPTS = 900
+"""SQS counts at most 1,000 receives, and the limit that is written leaves room."""
+
+UndecodablePolicy = Literal["retry", "reject", "drop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One declared subscriber; `App.subscriber` describes the options."""
+
+    queue: Queue
+    plan: HandlerPlan
+    concurrency: int = 10
+    batch: int | None = None
+    batch_window_seconds: float = 0.0
+    max_attempts: int | None = None
+    dead_letter: Queue | None = None
+    redrive: Literal["write", "check"] = "write"
+    retry: DelayRule = DEFAULT_BACKOFF
+    timeout_seconds: float | None = None
+    on_error: ErrorPolicy | None = None
+    undecodable: UndecodablePolicy = "retry"
+    on_lease_lost: Literal["cancel", "flag"] = "cancel"
+    partition_key: Callable[[Any], str] | None = None
+    publish: str | None = None
+    priority: int | None = None
+
+    def __post_init__(self) -> None:
+        where = f"subscriber of {self.queue.name!r}: "
+        _whole(where, "concurrency", self.concurrency, 1, MAX_CONCURRENCY)
+        if self.batch is not None:
+            _whole(where, "batch", self.batch, 1, 10_000)
+        if not 0 <= self.batch_window_seconds <= 300:
+            raise UsageError(f"{where}batch_window is 0 to 300 seconds")
+        if self.batch_window_seconds and self.batch is None:
+            raise UsageError(f"{where}batch_window says how long a batch is collected; give batch=")
+        if self.batch is not None and self.batch > 10 and not self.batch_window_seconds:
+            raise UsageError(
+                f"{where}one receive brings at most 10 messages; a batch of {self.batch} needs a "
+                "batch_window"
+            )
+        self._check_redrive(where)
+        if self.timeout_seconds is not None and not self.timeout_seconds > 0:
+            raise UsageError(f"{where}timeout is more than 0 seconds, or None")
+        check_error_policy(self.on_error)
+        for name, value, choices in (
+            ("redrive", self.redrive, ("write", "check")),
+            ("undecodable", self.undecodable, ("retry", "reject", "drop")),
+            ("on_lease_lost", self.on_lease_lost, ("cancel", "flag")),
+        ):
+            if value not in choices:
+                raise UsageError(f"{where}{name} is one of {', '.join(choices)}; not {value!r}")
+        if self.partition_key is not None:
+            if not callable(self.partition_key):
+                raise UsageError(f"{where}partition_key is a function of the payload")
+            if self.queue.is_fifo:
+                raise UsageError(
+                    f"{where}a FIFO queue is ordered by its message groups; partition_key is for "
+                    "standard queues"
+                )
+            if self.batch is not None:
+                raise UsageError(f"{where}partition_key and batch don't go together")
+        if self.publish is not None:
+            check_queue(self.publish)
+            if self.batch is not None:
+                raise UsageError(f"{where}publish and batch don't go together")
+        if self.priority is not None:
+            _whole(where, "priority", self.priority, -1_000, 1_000)
+
+    def _check_redrive(self, where: str) -> None:
+        if (self.max_attempts is None) != (self.dead_letter is None):
+            given, missing = (
+                ("max_attempts", "dead_letter")
+                if self.dead_letter is None
+                else ("dead_letter", "max_attempts")
+            )
+            raise UsageError(
+                f"{where}{given} without {missing} is half a redrive policy; give both, or neither "
+                "for the queue's own"
+            )
+        if self.max_attempts is None or self.dead_letter is None:
+            return
+        _whole(where, "max_attempts", self.max_attempts, 1, MAX_ATTEMPTS)
+        if self.dead_letter.name == self.queue.name:
+            raise UsageError(f"{where}a queue can't be its own dead-letter queue")
+        if not same_kind(self.queue, self.dead_letter):
+            kind = "a FIFO" if self.queue.is_fifo else "a standard"
+            raise UsageError(
+                f"{where}the dead-letter queue of {kind} queue is {kind} queue, and "
+                f"{self.dead_letter.name!r} is not"
+            )
+
+    @property
+    def ordered(self) -> bool:
+        """Whether deliveries run in lanes."""
+        return self.queue.is_fifo or self.partition_key is not None
+
+
+def _whole(where: str, option: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise UsageError(f"{where}{option} is {value!r}; it is a whole number, {low} to {high:,}")
