@@ -93,6 +93,6 @@ def client(protocol: str, **options: Any) -> BaseClient:
     options.setdefault("aws_access_key_id", "AKIDEXAMPLE")
     options.setdefault("aws_secret_access_key", "secret")
     options.setdefault(
-        "config", Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=30)
+        "config", Config(retries={"total_max_attempts": 2}, connect_timeout=5, read_timeout=30)
     )
     return session.create_client("sqs", **options)

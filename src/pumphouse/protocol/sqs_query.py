@@ -163,6 +163,8 @@ def _value(member: _Member, tree: Tree, path: str) -> Any:
     if node is None and (node := tree.get(member.name)) is None:
         # A batch without entries is for the service to refuse.
         return [] if member.required and member.shape == "list" else None
+    if node == "":  # how an empty list is written
+        node = {}
     if not isinstance(node, dict):
         raise fault("MalformedQueryString", f"The parameter {path}{member.element} is no list.")
     if isinstance(wrapped := node.get("member", node.get("entry")), dict):
