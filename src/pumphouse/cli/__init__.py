@@ -153,16 +153,20 @@ def run_command(arguments: list[str] | None = None) -> int:
     except PumphouseError as error:
         _say(str(error))
         return FAILED
-    except KeyboardInterrupt:
-        _say("interrupted")
-        return INTERRUPTED
     except BrokenPipeError:
         _close_output()
         return PIPE_CLOSED
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # rich and typer end so, with code 1
+            _close_output()
+            return PIPE_CLOSED
+        raise
     except OSError as error:
         _say(": ".join(filter(None, (error.strerror or str(error), error.filename))))
         _close_output()
         return FAILED
+    if code == INTERRUPTED:  # what typer makes of Ctrl-C
+        _say("interrupted")
     return int(code)
 
 

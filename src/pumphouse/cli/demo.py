@@ -1,0 +1,201 @@
+"""`pumphouse demo`: shows a run of `pumphouse.demo` and its report; what happens is decided there.
+
+On a terminal the progress is live; anywhere else it is plain lines. The report goes to standard
+output either way, bad lines and errors to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from pumphouse.demo.events import BadLine, Events, InputError, load
+from pumphouse.demo.report import Journal, Report
+from pumphouse.demo.service import StagedFailure
+from pumphouse.demo.service import run as run_service
+from pumphouse.errors import UsageError
+
+SKIP, STOP = "skip", "stop"
+_SHOWN = 10  # of a list in the report
+
+
+def run(path: str | None, group_by: str | None, on_bad_line: str) -> int:
+    """Read, run, report; the exit code is 0 when nothing was lost and order was kept, else 1."""
+    if on_bad_line not in (SKIP, STOP):
+        raise UsageError(f"--on-bad-line is {SKIP} or {STOP}, not {on_bad_line!r}")
+    events = load(path, group_by)
+    console = Console(highlight=False, soft_wrap=True)
+    _tell_bad_lines(events, on_bad_line)
+    console.print(
+        f"{_count(len(events.events), 'event')} from {escape(events.source)} "
+        f"in {_count(events.groups, 'group')}, grouped {escape(events.grouping)}"
+    )
+    with _unstaged_trouble_is_told(), _progress(console, len(events.events)) as watch:
+        report = asyncio.run(run_service(events.events, watch=watch))
+    for line in report_lines(report, events.bad_lines):
+        console.print(line)
+    return 0 if report.ok else 1
+
+
+def _tell_bad_lines(events: Events, on_bad_line: str) -> None:
+    if not events.bad_lines:
+        return
+    if on_bad_line == STOP:
+        more = len(events.bad_lines) - 1
+        raise InputError(
+            f"{events.source}: {events.bad_lines[0]}"
+            + (f" (and {more} more bad {'line' if more == 1 else 'lines'})" if more else "")
+            + "; nothing was sent (--on-bad-line skip leaves bad lines out)"
+        )
+    complaints = Console(stderr=True, highlight=False, soft_wrap=True)
+    for line in events.bad_lines:
+        complaints.print(escape(f"{events.source}: skipped {line}"))
+
+
+@contextmanager
+def _unstaged_trouble_is_told() -> Iterator[None]:
+    """Log warnings to standard error, but for the failures that the demo makes on purpose."""
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("pumphouse: %(message)s"))
+    handler.addFilter(
+        lambda record: not (record.exc_info and isinstance(record.exc_info[1], StagedFailure))
+    )
+    log = logging.getLogger("pumphouse")
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+
+
+# --- progress -----------------------------------------------------------------------------------
+
+Watch = Callable[[Journal], None]
+
+
+@contextmanager
+def _progress(console: Console, total: int) -> Iterator[Watch]:
+    """What is called with the journal while a run goes on."""
+    if console.is_terminal and not console.is_dumb_terminal:
+        with _live(console, total) as watch:
+            yield watch
+    else:
+        yield _plain(console, total)
+
+
+@contextmanager
+def _live(console: Console, total: int) -> Iterator[Watch]:
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=min(40, max(4, console.width - 40))),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=console,
+    )
+    with progress:
+        sent = progress.add_task("sent", total=total, note="")
+        settled = progress.add_task("settled", total=total, note="")
+
+        def watch(journal: Journal) -> None:
+            progress.update(sent, completed=len(journal.confirmed))
+            note = f"{journal.retries} retried, {len(journal.dead_lettered)} dead"
+            progress.update(settled, completed=journal.settled, note=note)
+
+        yield watch
+
+
+def _plain(console: Console, total: int) -> Watch:
+    shown = -1
+
+    def watch(journal: Journal) -> None:
+        nonlocal shown
+        quarter = 4 * journal.settled // total
+        if quarter > shown:
+            shown = quarter
+            console.print(
+                f"sent {len(journal.confirmed)}/{total}, handled {len(journal.handled)}, "
+                f"retried {journal.retries}, dead-lettered {len(journal.dead_lettered)}"
+            )
+
+    return watch
+
+
+# --- the report ---------------------------------------------------------------------------------
+
+
+def report_lines(report: Report, bad_lines: Sequence[BadLine] = ()) -> Iterator[str]:
+    """The report as lines of rich markup."""
+    yield ""
+    yield from _rows(
+        {
+            "sent": f"{report.sent} of {report.events}, confirmed",
+            "handled": str(report.handled),
+            "retried": str(report.retried),
+            "dead-lettered": _with_lines(report.dead_lettered),
+            "lost": _with_lines(report.lost),
+            "order": _order(report),
+            "requests": _requests(report),
+            "time": f"{report.seconds:.2f} s",
+        }
+    )
+    if bad_lines:
+        yield from _rows({"bad lines": f"{len(bad_lines)} skipped"})
+    yield ""
+    if report.ok:
+        yield "[green]nothing lost, order kept in every group[/green]"
+        return
+    for fault in _faults(report):
+        yield f"[red]FAILED: {escape(fault)}[/red]"
+
+
+def _rows(rows: Mapping[str, str]) -> Iterator[str]:
+    for name, value in rows.items():
+        yield f"{name + ':':15}{escape(value)}"
+
+
+def _faults(report: Report) -> Iterator[str]:
+    if report.lost:
+        yield f"lost {_with_lines(report.lost)}"
+    for line, reason in list(report.unconfirmed.items())[:_SHOWN]:
+        yield f"line {line} was not confirmed: {reason}"
+    if len(report.unconfirmed) > _SHOWN:
+        yield f"{len(report.unconfirmed) - _SHOWN} more were not confirmed"
+    if report.twice:
+        yield f"came out more than once: {_with_lines(report.twice)}"
+    if report.out_of_order:
+        yield f"out of order in {_some(report.out_of_order, 'group')}"
+    if report.left:
+        yield f"{_count(report.left, 'message')} still in the queues"
+
+
+def _order(report: Report) -> str:
+    if report.out_of_order:
+        return f"broken in {len(report.out_of_order)} of {_count(report.groups, 'group')}"
+    return f"kept in {_count(report.groups, 'group')}, up to {report.at_once} at work at once"
+
+
+def _requests(report: Report) -> str:
+    parts = ", ".join(f"{action} {count}" for action, count in report.requests.items())
+    total = sum(report.requests.values())
+    return f"{report.requests_per_message:.2f} per message, {total} in all ({parts})"
+
+
+def _with_lines(lines: Sequence[int]) -> str:
+    return f"{len(lines)} ({_some(lines, 'line')})" if lines else "0"
+
+
+def _some(items: Sequence[object], noun: str) -> str:
+    shown = ", ".join(str(item) for item in items[:_SHOWN])
+    more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
+    return f"{noun if len(items) == 1 else noun + 's'} {shown}{more}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun if number == 1 else noun + 's'}"

@@ -1,0 +1,137 @@
+"""How the command ends: one line and an exit code for what goes wrong, never a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pumphouse
+from pumphouse import cli
+from pumphouse.errors import PumphouseError, UsageError
+
+SCRIPT = str(Path(sys.executable).parent / "pumphouse")
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]):
+    """Run the command in this process: exit code, standard output, standard error."""
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        code = cli.run_command(list(arguments))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return command
+
+
+def test_version(command) -> None:
+    assert command("--version") == (0, f"pumphouse {pumphouse.__version__}\n", "")
+
+
+def test_help_lists_the_subcommands(command) -> None:
+    code, out, _ = command("--help")
+    assert code == 0
+    assert "demo" in out
+
+
+def test_no_subcommand_shows_the_help(command) -> None:
+    code, out, err = command()
+    assert (code, err) == (2, "")
+    assert "demo" in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--no-such-option"],
+        ["no-such-command"],
+        ["demo", "--no-such-option"],
+        ["demo", "--input"],
+        ["demo", "unexpected"],
+        ["demo", "--on-bad-line", "ignore"],
+        ["demo", "--input", "no/such/file"],
+        ["demo", "--group-by", ""],
+    ],
+)
+def test_wrong_usage_is_one_line_and_2(command, arguments: list[str]) -> None:
+    code, out, err = command(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("pumphouse: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (UsageError("wrong"), 2, "pumphouse: wrong\n"),
+        (PumphouseError("failed\nbadly"), 1, "pumphouse: failed badly\n"),
+        (KeyboardInterrupt(), 130, "pumphouse: interrupted\n"),
+        (OSError(28, "No space left on device"), 1, "pumphouse: No space left on device\n"),
+        (OSError("odd"), 1, "pumphouse: odd\n"),
+    ],
+)
+def test_what_goes_wrong_on_purpose(
+    command, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, line: str
+) -> None:
+    def fail(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr("pumphouse.cli.demo.run", fail)
+    # An operating system's error closes the output for good; the rest of the suite needs it.
+    monkeypatch.setattr(cli, "_close_output", lambda: None)
+    assert command("demo") == (code, "", line)
+
+
+def test_a_bug_is_a_traceback(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("pumphouse.cli.demo.run", fail)
+    with pytest.raises(ZeroDivisionError):
+        command("demo")
+
+
+def test_the_exit_code_of_a_subcommand_is_the_commands(command, monkeypatch) -> None:
+    monkeypatch.setattr("pumphouse.cli.demo.run", lambda *_: 1)
+    assert command("demo")[0] == 1
+
+
+def run(line: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONWARNINGS": "error", "PUMPHOUSE": SCRIPT}
+    return subprocess.run(
+        ["bash", "-c", line],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+        check=False,
+    )
+
+
+def test_a_reader_that_has_gone_is_no_traceback() -> None:
+    done = run('set -o pipefail; "$PUMPHOUSE" demo | head -n 1')
+    assert done.returncode in (0, 141)  # the run may have been over before `head` was
+    assert done.stdout.startswith("48 events")
+    assert done.stderr == ""
+
+
+def test_a_reader_that_never_was_is_no_traceback() -> None:
+    done = run('set -o pipefail; "$PUMPHOUSE" demo | true')
+    assert done.returncode == 141
+    assert done.stderr == ""
+
+
+def test_a_full_disk_is_one_line() -> None:
+    done = run('"$PUMPHOUSE" demo > /dev/full')
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "pumphouse: No space left on device\n"
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+def test_closed_streams_are_no_fault(closed: str) -> None:
+    assert run(f'"$PUMPHOUSE" --version {closed}').returncode == 0
+    assert run(f'"$PUMPHOUSE" demo {closed}').returncode == 0
