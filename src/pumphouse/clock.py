@@ -60,11 +60,8 @@ async def timeout(clock: Clock, seconds: float | None) -> AsyncIterator[asyncio.
 class RealClock:
     """The machine's clock."""
 
-    def now(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
 
     def call_later(self, delay_seconds: float, callback: Callable[[], object]) -> Timer:
         return asyncio.get_running_loop().call_later(max(0.0, delay_seconds), callback)

@@ -106,6 +106,11 @@ class _Call:
         self.keys: Keys | None = None
         self.answer: Answer | None = None
 
+    def again(self, now: float) -> None:
+        """Another attempt begins."""
+        self.began = now
+        self.answer = None
+
 
 class HttpBackend:
     """A `Backend` over HTTP, for any number of event loops and threads.
@@ -173,7 +178,8 @@ class HttpBackend:
         source = as_source(credentials) if credentials else BotocoreChain(self._configuration)
         self._keeper = Keeper(source, self.clock, self.hooks)
         self._tls: ssl.SSLContext | None = tls_context
-        self._endpoints: dict[tuple[str, str | None], Endpoint] = {}
+        self._endpoints: dict[str, Endpoint] = {}  # by service, where one is for all operations
+        self._regional: dict[tuple[str, str], Endpoint] = {}  # where the operation's region decides
         self._writers: dict[Endpoint, RequestWriter] = {}
         self._skew = 0.0
         self._dated = (-1, "")
@@ -200,6 +206,7 @@ class HttpBackend:
             if isinstance(failed, ClockSkewError) and not corrected:
                 corrected = True
                 if self._correct_clock(call.answer):
+                    call.again(self.clock.monotonic())
                     continue  # it was refused unread, so this is no retry
             if (delay := self._delay(call, failed)) is None:
                 raise rules.outcome(failed, doubt, operation)
@@ -209,16 +216,15 @@ class HttpBackend:
                 self.hooks.emit(RetryScheduled(operation.action, call.attempt, delay, failed))
             await self.clock.sleep(delay)
             call.attempt += 1
+            call.again(self.clock.monotonic())
 
     async def _attempt(self, pool: LoopPool, call: _Call) -> Answer:
         """Send the request once. Raises what `of_failure` makes of an attempt without answer."""
         operation = call.operation
         clock = self.clock
-        call.began = clock.monotonic()
-        call.answer = None
         if self.hooks.wanted(RequestStarted):
             self.hooks.emit(RequestStarted(operation.action, call.attempt))
-        endpoint = self._endpoints.get((operation.service, None))
+        endpoint = self._endpoints.get(operation.service)
         if endpoint is None:
             endpoint = await self._in_time(self._locate(operation), call, "the configuration")
         keys = self._keeper.current()
@@ -230,11 +236,13 @@ class HttpBackend:
             writer = self._writers[endpoint] = RequestWriter(endpoint, keys, USER_AGENT)
         lane = pool.lane(endpoint.origin, call.wait > 0)
         silence = self._options.read_timeout_seconds + call.wait
+        now = call.began
         while True:
-            connection = lane.take() or await lane.wait(call.deadline)
+            if (connection := lane.take(now)) is None:
+                connection = await lane.wait(call.deadline)
+                now = clock.monotonic()
             request = writer.write(call.wire.content_type, call.target, call.body, self._date())
-            sent_at = clock.monotonic()
-            waiter = connection.exchange(request, silence, call.deadline)
+            waiter = connection.exchange(request, now, silence, call.deadline)
             try:
                 call.answer = await waiter
                 return call.answer
@@ -244,10 +252,10 @@ class HttpBackend:
             except ExchangeFailed as failure:
                 stale = connection.exchanges > 0
                 if stale and (failure.silent or not failure.left):
-                    lane.distrust(sent_at)  # its neighbours fared no better
+                    lane.distrust(now)  # its neighbours fared no better
                 if not stale or failure.left:
                     raise rules.of_failure(failure, operation.action) from None
-                # it had been closed while it was idle, and nothing was sent: take another
+                now = clock.monotonic()  # it was closed while idle, nothing was sent: take another
 
     async def _in_time(self, work: Coroutine[Any, Any, T], call: _Call, what: str) -> T:
         """Wait for what has to be there before a request can be sent, as long as the call may."""
@@ -280,7 +288,7 @@ class HttpBackend:
 
     def _explain(self, call: _Call, error: QueueDoesNotExist) -> None:
         named = region_hint(getattr(call.operation, "queue_url", ""))
-        endpoint = self._endpoints.get((call.operation.service, None))
+        endpoint = self._endpoints.get(call.operation.service)
         if named and endpoint is not None and named != endpoint.region:
             error.add_note(
                 f"the queue's URL names the region {named}, and the request went to "
@@ -328,10 +336,12 @@ class HttpBackend:
         """The endpoint of an operation; where its own region decides, one for each region."""
         named = getattr(operation, "queue_url", None) or getattr(operation, "source_arn", None)
         hint = region_hint(named or "")
-        if (known := self._endpoints.get((operation.service, hint))) is not None:
+        if (known := self._regional.get((operation.service, hint))) is not None:
             return known
         endpoint, fixed = await self._blocking(self._find, operation.service, hint)
-        return self._endpoints.setdefault((operation.service, None if fixed else hint), endpoint)
+        if fixed:
+            return self._endpoints.setdefault(operation.service, endpoint)
+        return self._regional.setdefault((operation.service, hint), endpoint)
 
     def _find(self, service: str, hint: str) -> tuple[Endpoint, bool]:
         endpoint, fixed = self._configuration.endpoint(service, hint)

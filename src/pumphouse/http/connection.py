@@ -100,7 +100,9 @@ class Connection(asyncio.BufferedProtocol):
         self, owner: Owner, clock: Clock, *, idle_seconds: float, max_body_bytes: int
     ) -> None:
         self._owner = owner
+        self._loop = asyncio.get_running_loop()
         self._clock = clock
+        self._monotonic = clock.monotonic
         self._idle_seconds = idle_seconds
         self._max_body_bytes = max_body_bytes
         self._transport: asyncio.Transport | None = None
@@ -117,7 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         self._due = _NEVER
         self._deadline = _NEVER
         self._silence_seconds = _NEVER
-        self._idle_since = clock.monotonic()
+        self._idle_since = self._monotonic()
         # the answer so far
         self._raw: list[tuple[bytes, bytes]] = []
         self._chunks: list[bytes] = []
@@ -130,14 +132,14 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- for the pool and the caller ------------------------------------------------------------
 
-    def usable(self) -> bool:
+    def usable(self, now: float) -> bool:
         """Whether a request can be written to it, as far as can be told here and now."""
         if self._closed or self._waiter is not None or self._unsent:
             return False
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
-        idle = self._clock.monotonic() - self._idle_since
+        idle = now - self._idle_since
         if idle >= self._idle_seconds:
             return False
         return idle < PROBE_AFTER_SECONDS or not _readable(transport)
@@ -148,14 +150,14 @@ class Connection(asyncio.BufferedProtocol):
         return self._idle_since
 
     def exchange(
-        self, request: bytes, silence_seconds: float, deadline: float
+        self, request: bytes, now: float, silence_seconds: float, deadline: float
     ) -> asyncio.Future[Answer]:
         """Write a request; the future brings the answer or `ExchangeFailed`.
 
         It fails when nothing arrives for `silence_seconds`, and at `deadline` in any case. A caller
         that stops waiting has to `abandon()` the exchange.
         """
-        waiter: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[Answer] = self._loop.create_future()
         transport = self._transport
         if self._waiter is not None:
             raise RuntimeError("a connection carries one exchange at a time")
@@ -165,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiter = waiter
         self._silence_seconds = silence_seconds
         self._deadline = deadline
-        self._wait_until(min(self._clock.monotonic() + silence_seconds, deadline))
+        self._wait_until(min(now + silence_seconds, deadline))
         transport.write(request)
         if transport.is_closing():  # the very first write failed: the kernel took nothing
             self._unsent = True
@@ -196,14 +198,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _arm(self) -> None:
         self._timer_due = self._due
-        self._timer = self._clock.call_later(self._due - self._clock.monotonic(), self._on_time)
+        self._timer = self._clock.call_later(self._due - self._monotonic(), self._on_time)
 
     def _on_time(self) -> None:
         self._timer = None
         self._timer_due = _NEVER
         if self._closed:
             return
-        now = self._clock.monotonic()
+        now = self._monotonic()
         if now < self._due - 0.0005:
             self._arm()
         elif self._waiter is None:
@@ -219,7 +221,7 @@ class Connection(asyncio.BufferedProtocol):
         stream = cast(asyncio.Transport, transport)
         stream.set_write_buffer_limits(high=1, low=0)
         self._transport = stream
-        self._idle_since = self._clock.monotonic()
+        self._idle_since = self._monotonic()
         self._wait_until(self._idle_since + self._idle_seconds)
 
     def pause_writing(self) -> None:
@@ -250,7 +252,7 @@ class Connection(asyncio.BufferedProtocol):
         elif not self._status and self._section_bytes > MAX_HEADER_BYTES:
             self._fail(f"the header of the answer is longer than {MAX_HEADER_BYTES} bytes")
         else:
-            self._due = min(self._clock.monotonic() + self._silence_seconds, self._deadline)
+            self._due = min(self._monotonic() + self._silence_seconds, self._deadline)
 
     def eof_received(self) -> bool:
         if self._waiter is not None and self._status and not self._complete and self._ends_at_eof():
@@ -320,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._body_bytes = 0
             self._section_bytes = self._status = 0
             self._answered = self._complete = False
-            self._idle_since = now = self._clock.monotonic()
+            self._idle_since = now = self._monotonic()
             self._wait_until(now + self._idle_seconds)
             self._owner.released(self)
         else:

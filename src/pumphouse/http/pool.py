@@ -45,14 +45,14 @@ class Lane:
         self._waiters: deque[asyncio.Future[Connection | None]] = deque()
         self._closed = False
 
-    def take(self) -> Connection | None:
+    def take(self, now: float) -> Connection | None:
         """An idle connection that can be used, or None. Never takes one ahead of who waits."""
         if self._waiters:
             return None
         idle = self._idle
         while idle:
             connection = idle.pop()
-            if connection.usable():
+            if connection.usable(now):
                 return connection
             connection.abort("it was idle for too long, or the other side has closed it")
         return None
@@ -65,14 +65,14 @@ class Lane:
         while True:
             if self._closed:
                 raise ClosedError("the backend is closed")
-            if (connection := self.take()) is not None:
+            if (connection := self.take(self._clock.monotonic())) is not None:
                 return connection
             if len(self._all) + self._opening < self.limit and not self._waiters:
                 return await self._open(deadline)
             if (given := await self._queue(deadline)) is None:
                 self._opening -= 1  # the place that was kept for us; `_open` takes it at once
                 return await self._open(deadline)
-            if given.usable():
+            if given.usable(self._clock.monotonic()):
                 return given
             given.abort("the other side has closed it")
 

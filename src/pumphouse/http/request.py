@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import NamedTuple
 
 from pumphouse.http.endpoint import Endpoint
-from pumphouse.protocol.sigv4 import Keys, Signer, Template, template
+from pumphouse.protocol.sigv4 import Keys, Moment, Signer, Template, template
 
 
-class _Form(NamedTuple):
-    """What all requests to one target have in common."""
+class _Form:
+    """What all requests to one target have in common.
 
-    head: bytes
-    canonical: Template
+    `now` is what those of one second have in common: the second's date, the bytes up to the
+    signature, and what signs. It is one value, so that threads never mix two seconds.
+    """
+
+    __slots__ = ("canonical", "head", "now")
+
+    def __init__(self, head: str, canonical: Template) -> None:
+        self.head = head
+        self.canonical = canonical
+        self.now: tuple[str, bytes, Moment] | None = None
 
 
 class RequestWriter:
@@ -26,18 +33,23 @@ class RequestWriter:
         self._endpoint = endpoint
         self._user_agent = user_agent
         self._signer = Signer(keys, endpoint.region, endpoint.service)
-        self._forms: dict[tuple[str, str], _Form] = {}
+        self._forms: dict[str, _Form] = {}
 
     def write(self, content_type: str, target: str, body: bytes, date: str) -> bytes:
-        """A whole request. `target` is the value of `X-Amz-Target`, or "" for none."""
-        if (form := self._forms.get((content_type, target))) is None:
-            form = self._forms[content_type, target] = self._form(content_type, target)
-        head, canonical = form
-        authorization = self._signer.authorization(canonical, date, sha256(body).hexdigest())
-        return b"%b%b\r\nAuthorization: %b\r\nContent-Length: %d\r\n\r\n%b" % (
-            head,
-            date.encode(),
-            authorization.encode(),
+        """A whole request. `target` is the value of `X-Amz-Target`, or "" for none.
+
+        One target always goes with one content type.
+        """
+        if (form := self._forms.get(target)) is None:
+            form = self._forms[target] = self._form(content_type, target)
+        now = form.now
+        if now is None or now[0] != date:
+            moment = self._signer.at(form.canonical, date)
+            lead = f"{form.head}{date}\r\nAuthorization: {moment.head}".encode("latin-1")
+            form.now = now = (date, lead, moment)
+        return b"%b%b\r\nContent-Length: %d\r\n\r\n%b" % (
+            now[1],
+            now[2].signature(sha256(body).hexdigest()).encode(),
             len(body),
             body,
         )
@@ -51,5 +63,4 @@ class RequestWriter:
         path = self._endpoint.path
         lines = [f"POST {path} HTTP/1.1", f"User-Agent: {self._user_agent}"]
         lines += [f"{name}: {value}" for name, value in headers]
-        head = "\r\n".join([*lines, "X-Amz-Date: "]).encode("latin-1")
-        return _Form(head, template("POST", path, "", headers))
+        return _Form("\r\n".join([*lines, "X-Amz-Date: "]), template("POST", path, "", headers))
