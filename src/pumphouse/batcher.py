@@ -25,6 +25,7 @@ from typing import Any
 from pumphouse.backoff import RetryPolicy
 from pumphouse.clock import Clock, Timer
 from pumphouse.confirmation import Confirmed
+from pumphouse.entry import Limits
 from pumphouse.errors import (
     ClosedError,
     ConfigError,
@@ -37,9 +38,8 @@ from pumphouse.errors import (
     ThrottledError,
     TransientError,
 )
-from pumphouse.model import Receipt
 from pumphouse.outgoing import Outgoing
-from pumphouse.schedule import NEVER, Limits, Schedule
+from pumphouse.schedule import NEVER, Schedule
 
 DEDUPLICATION_SECONDS = 300.0
 """For how long a FIFO queue recognises a deduplication id ("Exactly-once processing" in the SQS
@@ -57,7 +57,7 @@ class Batcher:
     def __init__(
         self,
         send: Callable[[list[Outgoing]], Awaitable[Confirmed]],
-        bury: Callable[[list[tuple[Outgoing, PumphouseError]]], Awaitable[None]] | None,
+        bury: Callable[[list[tuple[Outgoing, PumphouseError, str]]], Awaitable[None]] | None,
         *,
         limits: Limits,
         fifo: bool,
@@ -73,7 +73,7 @@ class Batcher:
         self._retry_unknown = retry_unknown
         self._clock = clock
         self._rng = rng
-        self._schedule = Schedule(limits, exclusive=fifo)
+        self._schedule: Schedule[Outgoing] = Schedule(limits, exclusive=fifo)
         self._tasks: set[asyncio.Task[None]] = set()
         self._sending: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -95,13 +95,13 @@ class Batcher:
             raise ClosedError("the sink is closed; nothing was sent")
         schedule = self._schedule
         now = self._clock.monotonic()
-        reason = schedule.refusal(entry.tenant, entry.size)
+        reason = schedule.admission.refusal(entry.tenant, entry.size)
         if reason is None:
             schedule.admit(entry, now)
             self._pump(now)
         elif wait:
-            schedule.park(entry)
-            schedule.unpark(now)
+            schedule.admission.park(entry)
+            schedule.admit_parked(now)
             self._pump(now)
         else:
             self.counts["queue_full"] += 1
@@ -112,6 +112,10 @@ class Batcher:
             )
             error.retry_after_seconds = self._retry.delay(1, self._rng)
             raise error
+
+    async def refuse(self, entry: Outgoing, error: PumphouseError) -> None:
+        """Fail an entry that is not to be sent at all."""
+        await self._fail([(entry, error)])
 
     def withdraw(self, entry: Outgoing) -> bool:
         """Take back an entry whose caller is gone; False while a request is carrying it."""
@@ -174,12 +178,11 @@ class Batcher:
         failed: list[tuple[Outgoing, PumphouseError]] = []
         draws: dict[int, float] = {}  # shared, so that what failed together goes together again
         for entry, outcome in zip(batch, outcomes, strict=True):
-            if type(outcome) is Receipt:
+            if not isinstance(outcome, PumphouseError):
                 self.counts["stored"] += 1
                 if not entry.done.done():
                     entry.done.set_result(outcome)
                 continue
-            assert isinstance(outcome, PumphouseError)
             entry.error = outcome
             if entry.first_unknown is None and isinstance(outcome, OutcomeUnknownError):
                 entry.first_unknown = began
@@ -212,6 +215,8 @@ class Batcher:
         attempt = entry.tries
         if (wait := draws.get(attempt)) is None:
             wait = draws[attempt] = self._retry.delay(attempt, self._rng)
+        if isinstance(error, ThrottledError):
+            wait = max(wait, error.retry_after_seconds)
         if not self._retry.allows(attempt, now - entry.first_try + wait):
             return None
         if entry.first_unknown is not None and self._fifo and not self._retry_unknown:
@@ -221,15 +226,26 @@ class Batcher:
         return wait
 
     async def _fail(self, failed: list[tuple[Outgoing, PumphouseError]]) -> None:
-        for _, error in failed:
-            self.counts[kind_of(error)] += 1
+        kinds = [(entry, error, kind_of(error)) for entry, error in failed]
+        for _, _, kind in kinds:
+            self.counts[kind] += 1
         try:
             if self._bury is not None:
-                await self._bury(failed)
+                await self._bury(kinds)
         finally:
             for entry, error in failed:
                 if not entry.done.done():
                     entry.done.set_exception(error)
+
+    @property
+    def closing(self) -> bool:
+        return self._closing
+
+    def stats(self) -> dict[str, int]:
+        """Everything that is counted, with what is waiting or on its way."""
+        inside = self._schedule.admission
+        now = {"waiting": inside.inside + inside.parked}
+        return dict.fromkeys(_COUNTED, 0) | self.counts | now
 
     # --- the end ----------------------------------------------------------------------------
 
@@ -243,7 +259,8 @@ class Batcher:
         timer = self._clock.call_later(max(0.0, deadline_seconds), self._give_up)
         try:
             self._pump(self._clock.monotonic())
-            while self._tasks or self._schedule.unsettled or self._schedule.parked:
+            inside = self._schedule.admission
+            while self._tasks or inside.inside or inside.parked:
                 self._changed.clear()
                 await self._changed.wait()
         except asyncio.CancelledError:
@@ -264,7 +281,6 @@ class Batcher:
         self._closing = self._given_up = True
         failed: list[tuple[Outgoing, PumphouseError]] = []
         for entry in self._schedule.drain():
-            assert isinstance(entry, Outgoing)
             if entry.error is not None:
                 failed.append((entry, _truth(entry, entry.error)))
             else:
@@ -278,6 +294,9 @@ class Batcher:
         if failed:
             self._start(self._fail(failed))
         self._changed.set()
+
+    def __repr__(self) -> str:
+        return f"Batcher({'closing, ' if self._closing else ''}{self._schedule!r})"
 
 
 def _truth(entry: Outgoing, error: PumphouseError) -> PumphouseError:
@@ -297,6 +316,11 @@ def kind_of(error: PumphouseError) -> str:
     return "failed"
 
 
+_COUNTED = (
+    *("requests", "stored", "retried", "withdrawn", "queue_full", "strangers"),
+    *("unknown", "config_errors", "too_large", "refused", "throttled", "transient"),
+    "unreachable",
+)
 _NOT_STORED = (ThrottledError, TransientError, NetworkError, NoCredentialsError)
 _KINDS: tuple[tuple[type[PumphouseError], str], ...] = (
     (OutcomeUnknownError, "unknown"),

@@ -1,7 +1,267 @@
-"""Large bodies."""
+"""Large bodies apart from their messages: `ClaimCheck` and the stores that bodies go to.
+
+A body that is larger than `inline_max_bytes` goes to a `BlobStore`, and the message carries a
+ticket: the key, the size and the SHA-256 of what was stored. `restore` gives the body back and
+checks it. With `bucket`, the ticket is the pointer of AWS's extended clients instead, so that their
+Java and Python users and this one read each other's messages (that format has no checksum).
+
+A body is stored before its message is sent, and a retry writes the same object again. It is deleted
+only after the message was (`delete_message`), and never by the sender: give the store a rule that
+removes what nobody fetched. S3 as a store is `http/s3.py`.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+from anyio import to_thread
+
+from pumphouse.backend import Backend
+from pumphouse.content import UndecodableError
+from pumphouse.errors import BlobDamagedError, BlobMissingError, UsageError
+from pumphouse.protocol.operations import (
+    Attributes,
+    DeleteMessage,
+    MessageAttributeValue,
+    ReceivedMessage,
+)
+
+CLAIM_ATTRIBUTE = "pumphouse.claim"
+"""Marks a body that is a ticket; its only value is `v1`."""
+SIZE_ATTRIBUTE = "ExtendedPayloadSize"
+LEGACY_SIZE_ATTRIBUTE = "SQSLargePayloadSize"
+_POINTER_CLASS = "software.amazon.payloadoffloading.PayloadS3Pointer"
+_LEGACY_POINTER_CLASS = "com.amazon.sqs.javamessaging.MessageS3Pointer"
+_MARKERS = (CLAIM_ATTRIBUTE, SIZE_ATTRIBUTE, LEGACY_SIZE_ATTRIBUTE)
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+
+
+class BlobStore(Protocol):
+    """Where large bodies are kept. Keys are relative paths of letters, digits, `-_./`."""
+
+    async def put(self, key: str, data: bytes) -> None:
+        """Store under the key, in place of what is there; returns when it is safe."""
+
+    async def get(self, key: str, max_bytes: int) -> bytes:
+        """What is stored. Raises `BlobMissingError`, and `BlobDamagedError` above `max_bytes`."""
+
+    async def delete(self, key: str) -> None:
+        """Remove it; does nothing where there is none."""
+
+
+class MemoryBlobStore:
+    """Bodies in a dict, for tests."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+
+    async def put(self, key: str, data: bytes) -> None:
+        self.blobs[key] = data
+
+    async def get(self, key: str, max_bytes: int) -> bytes:
+        if key not in self.blobs:
+            raise BlobMissingError(f"no blob {key!r}")
+        return _bounded(key, self.blobs[key], max_bytes)
+
+    async def delete(self, key: str) -> None:
+        self.blobs.pop(key, None)
+
+
+class DirectoryBlobStore:
+    """Bodies as files of a directory, which is made if need be. Writes are synced and atomic."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory)
+
+    def path(self, key: str) -> Path:
+        """The file of a key. Raises `UsageError` for a key that leads out of the directory."""
+        parts = key.split("/")
+        if not all(_SAFE.fullmatch(part) for part in parts):
+            raise UsageError(f"{key!r} is no key for a blob")
+        return self.directory.joinpath(*parts)
+
+    async def put(self, key: str, data: bytes) -> None:
+        await to_thread.run_sync(self._write, self.path(key), data)
+
+    async def get(self, key: str, max_bytes: int) -> bytes:
+        path = self.path(key)
+
+        def read() -> bytes:
+            with path.open("rb") as file:
+                return file.read(max_bytes + 1)
+
+        try:
+            return _bounded(key, await to_thread.run_sync(read), max_bytes)
+        except FileNotFoundError:
+            raise BlobMissingError(f"no blob {key!r} in {self.directory}") from None
+
+    async def delete(self, key: str) -> None:
+        path = self.path(key)
+        await to_thread.run_sync(lambda: path.unlink(missing_ok=True))
+
+    @staticmethod
+    def _write(path: Path, data: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+
+class Ticket(NamedTuple):
+    """Where a body is. `size` and `sha256` are None where the ticket does not say them."""
+
+    key: str
+    size: int | None = None
+    sha256: str | None = None
+
 
 class ClaimCheck:
-    """Large bodies."""
+    """Takes large bodies out of messages, and puts them back.
+
+    `inline_max_bytes` is the largest body that stays in its message (64 KiB); `max_bytes` bounds
+    what is read back (256 MiB); `prefix` begins every key. `bucket` writes AWS's pointer format
+    with this bucket's name, `legacy` with the older attribute name, `SQSLargePayloadSize`. Both
+    formats are read in any case; a pointer to another bucket than `bucket` is refused, since what
+    a message says must not choose what is read.
+    """
+
+    def __init__(
+        self,
+        store: BlobStore,
+        *,
+        inline_max_bytes: int = 65_536,
+        max_bytes: int = 268_435_456,
+        prefix: str = "",
+        bucket: str | None = None,
+        legacy: bool = False,
+    ) -> None:
+        if inline_max_bytes < 0:
+            raise UsageError(f"inline_max_bytes is {inline_max_bytes}; it is at least 0")
+        if max_bytes < 1:
+            raise UsageError(f"max_bytes is {max_bytes}; it is at least 1")
+        self.store = store
+        self.inline_max_bytes = inline_max_bytes
+        self.max_bytes = max_bytes
+        self.prefix = prefix
+        self.bucket = bucket
+        self.legacy = legacy
+
+    def wants(self, size: int) -> bool:
+        """Whether a body of this many bytes goes to the store."""
+        return size > self.inline_max_bytes
+
+    def key(self, message_id: str) -> str:
+        """The key for a message: the same one whenever the same message is sent."""
+        safe = _SAFE.fullmatch(message_id) is not None
+        return self.prefix + (
+            message_id if safe else hashlib.sha256(message_id.encode()).hexdigest()
+        )
+
+    async def check_in(self, key: str, data: bytes) -> Ticket:
+        """Store a body and return its ticket."""
+        await self.store.put(key, data)
+        return Ticket(key, len(data), hashlib.sha256(data).hexdigest())
+
+    async def redeem(self, ticket: Ticket) -> bytes:
+        """The body of a ticket. Raises `BlobMissingError`, or `BlobDamagedError` where it is not
+        the one that was stored."""
+        data = await self.store.get(ticket.key, self.max_bytes)
+        if ticket.sha256 is not None and hashlib.sha256(data).hexdigest() != ticket.sha256:
+            raise BlobDamagedError(f"the blob {ticket.key!r} is not the body that was sent")
+        return data
+
+    # --- messages ---------------------------------------------------------------------------
+
+    async def offload(self, text: str, attributes: Attributes, key: str) -> tuple[str, Attributes]:
+        """The body and attributes to send in place of these, the body stored under the key."""
+        data = text.encode()
+        ticket = await self.check_in(key, data)
+        if self.bucket is None:
+            body: Any = {"v": 1, "claim": key, "size": ticket.size, "sha256": ticket.sha256}
+            marker = {CLAIM_ATTRIBUTE: MessageAttributeValue("String", "v1")}
+        else:
+            body = [_POINTER_CLASS, {"s3BucketName": self.bucket, "s3Key": key}]
+            name = LEGACY_SIZE_ATTRIBUTE if self.legacy else SIZE_ATTRIBUTE
+            marker = {name: MessageAttributeValue("Number", str(len(data)))}
+        return msgspec.json.encode(body).decode(), {**attributes, **marker}
+
+    def ticket(self, text: str, attributes: Attributes | None) -> Ticket | None:
+        """The ticket in a received message, or None for a message that carries its own body.
+
+        Raises `UndecodableError` for a marked body that is no ticket, and for a pointer to a
+        bucket that is not ours.
+        """
+        attributes = attributes or {}
+        if CLAIM_ATTRIBUTE in attributes:
+            found = _json(text)
+            if isinstance(found, dict) and found.get("v") == 1:
+                key, size, digest = found.get("claim"), found.get("size"), found.get("sha256")
+                if isinstance(key, str) and isinstance(size, int) and isinstance(digest, str):
+                    return Ticket(key, size, digest)
+            raise UndecodableError("the body is marked as a claim ticket and is none")
+        if SIZE_ATTRIBUTE in attributes or LEGACY_SIZE_ATTRIBUTE in attributes:
+            match _json(text):
+                case [str(name), {"s3BucketName": str(bucket), "s3Key": str(key)}] if name in (
+                    _POINTER_CLASS,
+                    _LEGACY_POINTER_CLASS,
+                ):
+                    if bucket != self.bucket:
+                        raise UndecodableError(
+                            f"the message points to the bucket {bucket!r}, "
+                            f"and this claim check reads {self.bucket!r}"
+                        )
+                    return Ticket(key)
+            raise UndecodableError("the body is marked as an S3 pointer and is none")
+        return None
+
+    async def restore(
+        self, text: str, attributes: Attributes | None
+    ) -> tuple[str, Attributes | None]:
+        """The body and attributes as they were before `offload`; a message that carries its own
+        body comes back as it is. Raises what `ticket` and `redeem` raise."""
+        if (ticket := self.ticket(text, attributes)) is None:
+            return text, attributes
+        data = await self.redeem(ticket)
+        left = {n: value for n, value in (attributes or {}).items() if n not in _MARKERS}
+        try:
+            return data.decode(), left or None
+        except UnicodeDecodeError:
+            raise BlobDamagedError(f"the blob {ticket.key!r} is no text") from None
+
+    async def delete_message(
+        self, backend: Backend, queue_url: str, message: ReceivedMessage
+    ) -> None:
+        """Delete a received message, and then, once SQS has confirmed that, its stored body."""
+        ticket = self.ticket(message.body, message.message_attributes)
+        await backend.execute(DeleteMessage(queue_url, message.receipt_handle))
+        if ticket is not None:
+            await self.store.delete(ticket.key)
+
+    def __repr__(self) -> str:
+        return f"ClaimCheck({type(self.store).__name__}, above {self.inline_max_bytes} bytes)"
+
+
+def _json(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return None
+
+
+def _bounded(key: str, data: bytes, max_bytes: int) -> bytes:
+    if len(data) > max_bytes:
+        raise BlobDamagedError(f"the blob {key!r} is larger than the {max_bytes} bytes allowed")
+    return data

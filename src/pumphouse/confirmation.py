@@ -9,8 +9,7 @@ about it is for `batcher.py` to decide.
 from __future__ import annotations
 
 import copy
-import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from pumphouse.backoff import full_jitter
@@ -63,7 +62,7 @@ def classify_error(
     message: str | None = None,
     attempt: int = 1,
     *,
-    rng: random.Random | None = None,
+    delay: Callable[[int], float] = full_jitter,
 ) -> ServiceError:
     """The error that an SQS error code means, for a whole request or for one entry of a batch.
 
@@ -76,12 +75,12 @@ def classify_error(
     * `ConfigError` (as `RefusedConfigError`): the queue, the credentials or the permissions are
       refused (`AccessDenied`, `QueueDoesNotExist`, …); an operator has to act.
     * `ThrottledError`: send it again after `retry_after_seconds`, a full-jitter draw for the
-      attempt that failed (`attempt`, from 1).
+      attempt that failed (`attempt`, from 1); `delay` draws it.
     * `TransientError`: anything else; send it again.
     """
     error = faults.from_answer(code, message or "", status=status)
     if isinstance(error, ThrottledError):
-        error.retry_after_seconds = full_jitter(attempt, rng=rng)
+        error.retry_after_seconds = delay(attempt)
     return error
 
 
@@ -89,14 +88,18 @@ def confirm(
     queue_url: str,
     sent: Sequence[Sent],
     answer: SendMessageResult | SendMessageBatchResult | PumphouseError,
+    *,
+    delay: Callable[[int], float] = full_jitter,
 ) -> Confirmed:
     """The outcome of every message of a request.
 
     The ids of a batch's entries are their positions, from "0". An error is every message's, as if
-    each had been sent alone.
+    each had been sent alone. `delay` draws the delay after a throttled attempt, from 1.
     """
     if isinstance(answer, PumphouseError):
-        return Confirmed([_of_request(answer, message) for message in sent], [], True)
+        if isinstance(answer, ThrottledError) and not answer.retry_after_seconds:
+            answer.retry_after_seconds = delay(sent[0].tries)
+        return Confirmed([_own(answer) for _ in sent], [], True)
     if isinstance(answer, SendMessageResult):
         return Confirmed([_stored(queue_url, sent[0], answer)], [], False)
     outcomes: list[Outcome | None] = [None] * len(sent)
@@ -113,7 +116,9 @@ def confirm(
             strangers.append(failed.id)
         elif outcomes[at] is None:
             status = 400 if failed.sender_fault else 500
-            outcomes[at] = classify_error(status, failed.code, failed.message, sent[at].tries)
+            outcomes[at] = classify_error(
+                status, failed.code, failed.message, sent[at].tries, delay=delay
+            )
         else:
             outcomes[at] = _contradiction(failed.id)
     settled = [_missing(at) if got is None else got for at, got in enumerate(outcomes)]
@@ -144,12 +149,10 @@ def _stored(
     return Receipt(answer.message_id, queue_url, answer.sequence_number, sent.deduplication_id)
 
 
-def _of_request(error: PumphouseError, sent: Sent) -> PumphouseError:
+def _own(error: PumphouseError) -> PumphouseError:
     """A request's error as one message's own: nobody shares an exception with a neighbour."""
     own = copy.copy(error)
     own.__cause__ = error
-    if isinstance(own, ThrottledError) and not own.retry_after_seconds:
-        own.retry_after_seconds = full_jitter(sent.tries)
     return own
 
 

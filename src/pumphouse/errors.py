@@ -52,6 +52,10 @@ class ClosedError(PumphouseError):
     """The object was closed, or is closing, and takes no more work; nothing was sent."""
 
 
+class NotSentError(PumphouseError):
+    """Not sent, because a message before it in its group failed; `__cause__` is why."""
+
+
 class CrossThreadError(PumphouseError, RuntimeError):
     """A call came from a thread or an event loop where it could only block for ever."""
 
@@ -212,6 +216,17 @@ class UnexpectedAnswerError(OutcomeUnknownError):
 
 class NetworkError(PumphouseError):
     """The request did not reach the service: no name, no connection, no TLS, or no free socket."""
+
+
+# --- large bodies ---------------------------------------------------------------------------------
+
+
+class BlobMissingError(PumphouseError):
+    """The blob store holds no body under the key of a claim ticket."""
+
+
+class BlobDamagedError(PumphouseError):
+    """What the blob store holds is not the body that was sent."""
 
 
 # --- leases -------------------------------------------------------------------------------------

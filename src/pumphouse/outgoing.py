@@ -9,12 +9,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
+from pumphouse.entry import Entry
 from pumphouse.errors import UsageError
-from pumphouse.protocol.attributes import MAX_DELAY_SECONDS, is_token
+from pumphouse.protocol.attributes import (
+    MAX_ATTRIBUTES,
+    MAX_DELAY_SECONDS,
+    attribute_name_fault,
+    forbidden_character,
+    is_token,
+)
 from pumphouse.protocol.operations import (
     Attributes,
     MessageAttributeValue,
@@ -22,7 +29,6 @@ from pumphouse.protocol.operations import (
     SendMessageBatch,
     SendMessageBatchRequestEntry,
 )
-from pumphouse.schedule import Entry
 
 AttributeValue = str | bytes | int | float | MessageAttributeValue | None
 
@@ -57,6 +63,44 @@ class Outgoing(Entry):
     id: str | None
     source: str | None
     replay_id: str | None
+
+
+class SendOptions(TypedDict, total=False):
+    """What `send` takes beside a body.
+
+    * `id`: the message's own id; on a FIFO queue its deduplication id (128 characters), so that
+      sending it again within five minutes stores nothing. One is made up where none is given.
+    * `tenant`: whose message it is; batches are filled by going round the tenants.
+    * `source`: the second half of the default group, `tenant/source`.
+    * `group_id`, `deduplication_id`: as SQS has them, in place of the defaults.
+    * `replay_id`: says that this is a deliberate repetition: `id:replay:<replay id>` is the
+      deduplication id, and the message is stored once more.
+    * `attributes`: message attributes by name: text, bytes, numbers, `MessageAttributeValue`.
+    * `headers`: more of them, text or bytes. At most ten in all, those of a marker included.
+    * `delay`: seconds (0 to 900, whole) or a `timedelta`; standard queues only.
+    * `trace_header`: X-Ray's header, sent as the system attribute `AWSTraceHeader`.
+    """
+
+    id: str | None
+    tenant: str | None
+    source: str | None
+    group_id: str | None
+    deduplication_id: str | None
+    replay_id: str | None
+    attributes: Mapping[str, AttributeValue] | None
+    headers: Mapping[str, str | bytes] | None
+    delay: float | timedelta | None
+    trace_header: str | None
+
+
+class Draft:
+    """A body with the options of its `send`, for `send_many`."""
+
+    __slots__ = ("body", "options")
+
+    def __init__(self, body: object, **options: Unpack[SendOptions]) -> None:
+        self.body = body
+        self.options = options
 
 
 _ENTRY_IDS = tuple(str(position) for position in range(10))
@@ -134,6 +178,23 @@ def attribute_values(given: Mapping[str, AttributeValue]) -> Attributes:
                 "it can be text, bytes, a number or a MessageAttributeValue"
             )
     return found
+
+
+def add_optional(
+    attributes: Attributes, more: Mapping[str, AttributeValue], places: int = 0
+) -> None:
+    """Add attributes of ours behind the user's: where there is a place (ten, less `places`), where
+    the name is free, and where SQS takes the value."""
+    for name, value in attribute_values(more).items():
+        text = value.string_value
+        if (
+            len(attributes) < MAX_ATTRIBUTES - places
+            and name not in attributes
+            and (text or value.binary_value)
+            and not (text and forbidden_character(text))
+            and attribute_name_fault(name) is None
+        ):
+            attributes[name] = value
 
 
 def check_id(what: str, text: Any, *, hashed: bool) -> str:

@@ -1,4 +1,4 @@
-"""Which entries leave together, and when: the batcher's decisions as plain code, without IO or tasks.
+"""Which entries leave together, and when: the batcher's decisions as plain code, without any IO.
 
 Entries wait in *lanes*. On a FIFO queue a lane is a message group: one request in flight at a time,
 and its entries leave in the order in which they were admitted; an entry that is tried again goes
@@ -7,8 +7,8 @@ number of requests may be in flight, and an entry that is tried again waits by i
 offered under the tenant of its first entry, and batches are filled by going round the tenants, one
 entry each, so what a tenant waits depends on the number of tenants and not on their backlogs.
 
-Every step costs the same however much is waiting: no scans. Who sends what is taken here, and what
-an answer means, is in `batcher.py` and `confirmation.py`.
+Every step costs the same however much is waiting: no scans. Who may come in at all is in
+`admission.py`; who sends what is taken here is in `batcher.py`.
 """
 
 from __future__ import annotations
@@ -17,200 +17,83 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Generic
 
-from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES, MAX_MESSAGE_BYTES
+from pumphouse.admission import Admission
+from pumphouse.entry import DONE, LATER, PARKED, SENT, WAITING, E, Limits
 
 NEVER = float("inf")
 
-# where an entry is
-NEW, PARKED, WAITING, LATER, SENT, DONE = range(6)
 
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How large batches are, how long they fill, and how much may wait. Bytes are counted as SQS
-    counts them: body and attributes."""
-
-    batch_max_entries: int = MAX_BATCH_ENTRIES
-    batch_max_bytes: int = 262_144
-    batch_linger: float = 0.02
-    batch_max_inflight: int = 8
-    batch_queue_max: int = 4_096
-    batch_queue_max_bytes: int = 134_217_728
-    batch_queue_tenant_max: int = 1_024
-
-
-class Entry:
-    """One message on its way: what is scheduled, sent and settled.
-
-    A base class: what is in the message is for `outgoing.py` to add. `done` is what the caller
-    waits on, and `error` what the latest try brought (both opaque here); `tries` counts the
-    requests that carried it.
-    """
-
-    __slots__ = (
-        "alone",
-        "arrived",
-        "done",
-        "error",
-        "first_try",
-        "first_unknown",
-        "lane",
-        "size",
-        "state",
-        "tenant",
-        "tries",
-    )
-
-    def __init__(self, done: Any, size: int, tenant: str, lane: str) -> None:
-        self.done = done
-        self.size = size
-        self.tenant = tenant
-        self.lane = lane
-        self.state = NEW
-        self.arrived = 0.0
-        self.tries = 0
-        self.first_try = 0.0
-        self.first_unknown: float | None = None
-        self.error: BaseException | None = None
-        self.alone = False
-
-    def __repr__(self) -> str:
-        state = ("new", "parked", "waiting", "later", "sent", "done")[self.state]
-        return f"Entry({state}, lane={self.lane!r}, {self.size} bytes, tries={self.tries})"
-
-
-class _Lane:
+class _Lane(Generic[E]):
     __slots__ = ("busy", "bytes", "entries", "indexed", "live", "name", "offered")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.entries: deque[Entry] = deque()  # withdrawn ones among them until they surface
+        self.entries: deque[E] = deque()  # withdrawn ones among them until they surface
         self.live = 0
         self.bytes = 0
         self.busy = False  # exclusive lanes: in flight, or waiting for a retry
         self.offered = False  # stands in some tenant's `lanes`
         self.indexed = False  # stands in the index of the oldest
 
-    def head(self) -> Entry:
+    def head(self) -> E:
         while self.entries[0].state != WAITING:
             self.entries.popleft()
         return self.entries[0]
 
 
-class _Tenant:
-    __slots__ = ("called", "lanes", "name", "offered", "parked", "unsettled", "waiting")
+class _Tenant(Generic[E]):
+    __slots__ = ("lanes", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.lanes: deque[_Lane] = deque()
-        self.offered = False  # stands in the ring of batches
-        self.unsettled = 0
-        self.parked: deque[Entry] = deque()  # withdrawn ones among them
-        self.waiting = 0  # the parked ones that are not withdrawn
-        self.called = False  # stands in the ring of those who wait for room
+        self.lanes: deque[_Lane[E]] = deque()
 
 
-class Schedule:
+class Schedule(Generic[E]):
     """The entries of one queue, from their admission to their settlement.
 
     `exclusive` is True for a FIFO queue. Times are any monotonic seconds, given by the caller.
     """
 
     def __init__(self, limits: Limits, *, exclusive: bool) -> None:
+        self.admission: Admission[E] = Admission(limits)
         self._limits = limits
         self._exclusive = exclusive
         self._order = itertools.count()
-        self._lanes: dict[str, _Lane] = {}
-        self._tenants: dict[str, _Tenant] = {}
-        self._ring: deque[_Tenant] = deque()
-        self._room_ring: deque[_Tenant] = deque()
-        self._oldest: list[tuple[float, int, _Lane]] = []
-        self._later: list[tuple[float, int, _Lane | Entry]] = []
+        self._lanes: dict[str, _Lane[E]] = {}
+        self._tenants: dict[str, _Tenant[E]] = {}  # those in the ring
+        self._ring: deque[_Tenant[E]] = deque()
+        self._oldest: list[tuple[float, int, _Lane[E]]] = []
+        self._later: list[tuple[float, int, _Lane[E] | E]] = []
         self._ready = 0
         self._ready_bytes = 0
-        self.unsettled = 0
-        self.unsettled_bytes = 0
-        self.parked = 0
         self.inflight = 0
 
     # --- in ---------------------------------------------------------------------------------
 
-    def refusal(self, tenant: str, size: int) -> str | None:
-        """What keeps an entry out (a ceiling, or others who came first and wait for room), in
-        words; None where there is room."""
-        limits = self._limits
-        if self.unsettled >= limits.batch_queue_max:
-            return f"batch_queue_max: {limits.batch_queue_max} entries are waiting"
-        if self.unsettled and self.unsettled_bytes + size > limits.batch_queue_max_bytes:
-            return f"batch_queue_max_bytes: {self.unsettled_bytes} bytes are waiting"
-        if self._room_ring:
-            return "others wait for room"
-        found = self._tenants.get(tenant)
-        if found is None:
-            return None
-        if found.unsettled >= limits.batch_queue_tenant_max:
-            return (
-                f"batch_queue_tenant_max: {found.unsettled} entries of tenant {tenant!r} "
-                "are waiting"
-            )
-        if found.waiting:
-            return f"others of tenant {tenant!r} wait for room"
-        return None
+    def admit(self, entry: E, now: float) -> None:
+        """Let an entry in. Whether there is room is asked with `admission.refusal` first."""
+        self.admission.enter(entry)
+        self._enter(entry, now)
 
-    def admit(self, entry: Entry, now: float) -> None:
-        """Let an entry in. Whether there is room is asked with `refusal` first."""
-        tenant = self._tenant(entry.tenant)
-        tenant.unsettled += 1
-        self.unsettled += 1
-        self.unsettled_bytes += entry.size
+    def admit_parked(self, now: float) -> None:
+        """Let in as many of those who wait for room as there is room for."""
+        for entry in self.admission.next():
+            self._enter(entry, now)
+
+    def _enter(self, entry: E, now: float) -> None:
         entry.arrived = now
         name = entry.lane if self._exclusive else entry.tenant
         lane = self._lanes.get(name)
         if lane is None:
             lane = self._lanes[name] = _Lane(name)
-        self._enter(lane, entry)
-
-    def park(self, entry: Entry) -> None:
-        """Let an entry wait for room; `unpark` admits it, round-robin across tenants."""
-        tenant = self._tenant(entry.tenant)
-        entry.state = PARKED
-        tenant.parked.append(entry)
-        tenant.waiting += 1
-        self.parked += 1
-        self._call(tenant)
-
-    def _has_room(self, size: int) -> bool:
-        limits = self._limits
-        return self.unsettled < limits.batch_queue_max and (
-            not self.unsettled or self.unsettled_bytes + size <= limits.batch_queue_max_bytes
-        )
-
-    def unpark(self, now: float) -> None:
-        """Admit as many of those who wait for room as there is room for."""
-        ring = self._room_ring
-        while ring:
-            tenant = ring[0]
-            while tenant.parked and tenant.parked[0].state != PARKED:
-                tenant.parked.popleft()
-            if not tenant.parked or tenant.unsettled >= self._limits.batch_queue_tenant_max:
-                ring.popleft()
-                tenant.called = False
-                self._forget(tenant)
-                continue
-            if not self._has_room(tenant.parked[0].size):
-                return  # nobody passes the one whose turn it is
-            entry = tenant.parked.popleft()
-            tenant.waiting -= 1
-            self.parked -= 1
-            self.admit(entry, now)
-            ring.rotate(-1)
+        self._append(lane, entry)
 
     # --- out --------------------------------------------------------------------------------
 
-    def take(self, now: float, *, flush: bool = False) -> list[Entry] | None:
+    def take(self, now: float, *, flush: bool = False) -> list[E] | None:
         """The entries of the next request, or None while there is none to be sent.
 
         There is one when a request slot is free and enough is ready to fill a batch, or the first
@@ -226,8 +109,8 @@ class Schedule:
             and now < self._due()
         ):
             return None
-        batch: list[Entry] = []
-        touched: list[_Lane] = []
+        batch: list[E] = []
+        touched: list[_Lane[E]] = []
         room = limits.batch_max_bytes
         ring = self._ring
         while len(batch) < limits.batch_max_entries and (tenant := self._next_tenant()) is not None:
@@ -270,13 +153,11 @@ class Schedule:
         self.inflight += 1
         return batch
 
-    def finish(
-        self, batch: Iterable[Entry], retries: Iterable[tuple[Entry, float]], now: float
-    ) -> None:
+    def finish(self, batch: Iterable[E], retries: Iterable[tuple[E, float]], now: float) -> None:
         """A request is over: every entry of it is settled but those to be tried again, each with
         the time from which it may be."""
         self.inflight -= 1
-        again: dict[str, list[tuple[Entry, float]]] = {}
+        again: dict[str, list[tuple[E, float]]] = {}
         for entry, when in retries:
             if self._exclusive:
                 again.setdefault(entry.lane, []).append((entry, when))
@@ -289,9 +170,10 @@ class Schedule:
                 done.add(entry.lane)
                 self._free(self._lanes[entry.lane], again.get(entry.lane, ()))
             if entry.state == SENT:
-                self._settle(entry)
+                entry.state = DONE
+                self.admission.leave(entry)
         self.wake(now)
-        self.unpark(now)
+        self.admit_parked(now)
 
     def wake(self, now: float) -> None:
         """Bring back what waited for its next try and may have it by now."""
@@ -303,19 +185,13 @@ class Schedule:
                 lane = self._lanes.get(item.tenant)
                 if lane is None:
                     lane = self._lanes[item.tenant] = _Lane(item.tenant)
-                self._enter(lane, item, first=True)
+                self._append(lane, item, first=True)
 
-    def withdraw(self, entry: Entry, now: float) -> bool:
+    def withdraw(self, entry: E, now: float) -> bool:
         """Take an entry back that no request is carrying; False where it is too late for that."""
         if entry.state == PARKED:
-            entry.state = DONE
-            self.parked -= 1
-            tenant = self._tenants[entry.tenant]
-            tenant.waiting -= 1
-            if len(tenant.parked) > 2 * tenant.waiting + 8:
-                tenant.parked = deque(e for e in tenant.parked if e.state == PARKED)
-            self._call(tenant)
-            self.unpark(now)  # it may have stood before others
+            self.admission.unpark(entry)
+            self.admit_parked(now)  # it may have stood before others
             return True
         if entry.state == WAITING:
             lane = self._lanes[entry.lane if self._exclusive else entry.tenant]
@@ -324,31 +200,29 @@ class Schedule:
             if not lane.busy:
                 self._ready -= 1
                 self._ready_bytes -= entry.size
-            entry.state = DONE
+            entry.state = DONE  # it stays in its lane until it surfaces
             if len(lane.entries) > 2 * lane.live + 8:
                 lane.entries = deque(e for e in lane.entries if e.state == WAITING)
         elif entry.state != LATER:
             return False
-        self._settle(entry)
-        self.unpark(now)
+        entry.state = DONE
+        self.admission.leave(entry)
+        self.admit_parked(now)
         return True
 
-    def drain(self) -> list[Entry]:
+    def drain(self) -> list[E]:
         """Everything that no request is carrying, taken out: for the end."""
-        left: list[Entry] = []
-        for tenant in self._tenants.values():
-            left += (entry for entry in tenant.parked if entry.state == PARKED)
+        left = self.admission.drain()
         for lane in self._lanes.values():
             left += (entry for entry in lane.entries if entry.state == WAITING)
-        left += (e for _, _, e in self._later if isinstance(e, Entry) and e.state == LATER)
+        left += (e for _, _, e in self._later if not isinstance(e, _Lane) and e.state == LATER)
         for entry in left:
             entry.state = DONE
         self._lanes.clear()
         self._tenants.clear()
-        for queue in (self._ring, self._room_ring, self._oldest, self._later):
+        for queue in (self._ring, self._oldest, self._later):
             queue.clear()
-        self._ready = self._ready_bytes = self.parked = 0
-        self.unsettled = self.unsettled_bytes = 0
+        self._ready = self._ready_bytes = 0
         return left
 
     def next_time(self) -> float:
@@ -361,7 +235,7 @@ class Schedule:
 
     # --- lanes, tenants and the index of the oldest -----------------------------------------
 
-    def _enter(self, lane: _Lane, entry: Entry, *, first: bool = False) -> None:
+    def _append(self, lane: _Lane[E], entry: E, *, first: bool = False) -> None:
         entry.state = WAITING
         if first:
             lane.entries.appendleft(entry)
@@ -377,7 +251,7 @@ class Schedule:
             if not lane.indexed or first:
                 self._index(lane)
 
-    def _free(self, lane: _Lane, again: Iterable[tuple[Entry, float]]) -> None:
+    def _free(self, lane: _Lane[E], again: Iterable[tuple[E, float]]) -> None:
         """The request that carried entries of an exclusive lane is over."""
         until = -NEVER
         for entry, when in reversed(list(again)):
@@ -391,7 +265,7 @@ class Schedule:
         else:
             self._open(lane)
 
-    def _open(self, lane: _Lane) -> None:
+    def _open(self, lane: _Lane[E]) -> None:
         lane.busy = False
         if not lane.live:
             if not lane.offered:
@@ -401,17 +275,19 @@ class Schedule:
         self._ready_bytes += lane.bytes
         if not lane.offered:
             self._offer(lane)
-        self._index(lane)
+        if not lane.indexed:
+            self._index(lane)
 
-    def _offer(self, lane: _Lane) -> None:
-        tenant = self._tenant(lane.head().tenant)
+    def _offer(self, lane: _Lane[E]) -> None:
+        name = lane.head().tenant
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            tenant = self._tenants[name] = _Tenant(name)
+            self._ring.append(tenant)
         tenant.lanes.append(lane)
         lane.offered = True
-        if not tenant.offered:
-            tenant.offered = True
-            self._ring.append(tenant)
 
-    def _next_tenant(self) -> _Tenant | None:
+    def _next_tenant(self) -> _Tenant[E] | None:
         """The tenant whose turn it is, its next usable lane in front; drops what is spent."""
         ring = self._ring
         while ring:
@@ -429,11 +305,10 @@ class Schedule:
                 if not lane.live and not lane.busy:
                     self._lanes.pop(lane.name, None)
             ring.popleft()
-            tenant.offered = False
-            self._forget(tenant)
+            del self._tenants[tenant.name]
         return None
 
-    def _index(self, lane: _Lane) -> None:
+    def _index(self, lane: _Lane[E]) -> None:
         lane.indexed = True
         oldest = self._oldest
         heapq.heappush(oldest, (lane.head().arrived, next(self._order), lane))
@@ -459,35 +334,9 @@ class Schedule:
                 return arrived + self._limits.batch_linger
         return NEVER
 
-    def _settle(self, entry: Entry) -> None:
-        entry.state = DONE
-        self.unsettled -= 1
-        self.unsettled_bytes -= entry.size
-        tenant = self._tenants[entry.tenant]
-        tenant.unsettled -= 1
-        if tenant.parked:
-            self._call(tenant)
-        elif not tenant.unsettled:
-            self._forget(tenant)
-
-    def _call(self, tenant: _Tenant) -> None:
-        if not tenant.called and tenant.unsettled < self._limits.batch_queue_tenant_max:
-            tenant.called = True
-            self._room_ring.append(tenant)
-
-    def _tenant(self, name: str) -> _Tenant:
-        tenant = self._tenants.get(name)
-        if tenant is None:
-            tenant = self._tenants[name] = _Tenant(name)
-        return tenant
-
-    def _forget(self, tenant: _Tenant) -> None:
-        """Drop a tenant that has nothing here any more."""
-        if not (tenant.unsettled or tenant.offered or tenant.called or tenant.parked):
-            self._tenants.pop(tenant.name, None)
-
     def __repr__(self) -> str:
+        inside = self.admission
         return (
-            f"Schedule(ready={self._ready}, unsettled={self.unsettled}, "
-            f"inflight={self.inflight}, parked={self.parked}, tenants={len(self._tenants)})"
+            f"Schedule(ready={self._ready}, inside={inside.inside}, inflight={self.inflight}, "
+            f"parked={inside.parked}, lanes={len(self._lanes)})"
         )

@@ -1,61 +1,77 @@
 """`Sink`: confirmed, batched, fair publishing to one queue.
 
-The way of a message: `send` makes an `Outgoing` of it (`outgoing.py`, `content.py`), the batcher
-admits it and resolves its future (`batcher.py`, by the rules of `schedule.py`), `_request` carries a
-batch over the backend, and `confirmation.py` says what the answer means for each. Options are in
-`sink_options.py`.
+The way of a message: `send` has it composed (`composer.py`, with `content.py` and
+`claim_check.py`), the batcher admits it and will resolve its future (`batcher.py`,
+by the rules of `admission.py` and `schedule.py`), `_request` carries a batch over the backend, and
+`confirmation.py` says what the answer means for each message. What fails for good goes to
+`dead_letter.py`. The options and their meaning are in `sink_options.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
+from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from pumphouse import content
 from pumphouse.addressing import QueueUrls, check_queue
 from pumphouse.backend import Backend
+from pumphouse.backoff import one_try
 from pumphouse.batcher import Batcher
+from pumphouse.chains import in_order
+from pumphouse.claim_check import ClaimCheck
+from pumphouse.composer import Composer
 from pumphouse.confirmation import Confirmed, Outcome, classify_error, confirm
+from pumphouse.dead_letter import (
+    CallbackKeeper,
+    DeadLetters,
+    DirectoryKeeper,
+    Keeper,
+    QueueKeeper,
+)
 from pumphouse.errors import (
+    ClosedError,
     MessageTooLargeError,
     NetworkError,
     OutcomeUnknownError,
     PumphouseError,
     QueueDoesNotExist,
     RefusedConfigError,
-    UsageError,
+    RefusedError,
 )
 from pumphouse.model import Receipt
 from pumphouse.outgoing import (
-    AttributeValue,
+    Draft,
     Outgoing,
-    attribute_values,
-    check_delay,
-    check_id,
-    encode_body,
+    SendOptions,
     send_message,
     send_message_batch,
 )
-from pumphouse.protocol.attributes import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, message_size
+from pumphouse.protocol.attributes import MAX_MESSAGE_BYTES
 from pumphouse.protocol.names import FIFO_SUFFIX
-from pumphouse.protocol.operations import Attributes, GetQueueAttributes, MessageAttributeValue
+from pumphouse.protocol.operations import GetQueueAttributes
 from pumphouse.sink_options import Settings, SinkOptions, settings, validate_options
 
-__all__ = ["BatchAnswered", "Sink", "SinkOptions", "classify_error", "validate_options"]
+__all__ = [
+    "BatchAnswered",
+    "Draft",
+    "Sink",
+    "SinkOptions",
+    "classify_error",
+    "validate_options",
+]
 
 _log = logging.getLogger("pumphouse.sink")
 
 
 @dataclass(frozen=True, slots=True)
 class BatchAnswered:
-    """An event: one request of a sink came to its end. `strangers` are ids in the answer that were
-    not in the request."""
+    """An event: a request of a sink came to its end. `strangers` are ids that the answer names and
+    the request did not."""
 
     queue: str
     entries: int
@@ -69,8 +85,8 @@ class Sink:
 
     `queue` is a name, a URL or an ARN; it has to exist (a sink never creates one), and it is FIFO
     if its name ends in `.fifo`. Any number of tasks may call `send` at once: what they send travels
-    in batches. Options are those of `sink_options.Settings`; one that can't be used raises
-    `UsageError` here.
+    in batches. Use one sink for a queue and its credentials, in one event loop. Options are those
+    of `sink_options.Settings`; one that can't be used raises `UsageError` here, naming it.
     """
 
     def __init__(self, queue: str, backend: Backend, **options: Unpack[SinkOptions]) -> None:
@@ -79,11 +95,19 @@ class Sink:
         self.settings: Settings = settings(options)
         self._backend = backend
         self._urls = QueueUrls(backend)
+        self._url: str | None = None
         self._limit = self.settings.max_message_bytes
+        self._learning = asyncio.Lock()
+        delay = partial(self.settings.retry.delay, rng=self.settings.rng)
+        self._confirm = partial(confirm, delay=delay)
         self._clock = self.settings.clock
+        self._check: ClaimCheck | None = self.settings.claim_check
+        self._composer = Composer(self.queue, self.settings, fifo=self.fifo)
+        self._dead_letter_sink: Sink | None = None
+        self._dead_letters = self._make_dead_letters(backend)
         self._batcher = Batcher(
             self._request,
-            None,
+            self._dead_letters.take if self._dead_letters else None,
             limits=self.settings.limits(),
             fifo=self.fifo,
             retry=self.settings.retry,
@@ -95,36 +119,31 @@ class Sink:
     # --- sending ----------------------------------------------------------------------------
 
     async def send(
-        self,
-        body: object,
-        *,
-        id: str | None = None,  # noqa: A002 - it is the message's own id
-        tenant: str | None = None,
-        source: str | None = None,
-        group_id: str | None = None,
-        deduplication_id: str | None = None,
-        replay_id: str | None = None,
-        attributes: Mapping[str, AttributeValue] | None = None,
-        headers: content.Headers | None = None,
-        delay: float | timedelta | None = None,
-        trace_header: str | None = None,
-        wait: bool | None = None,
+        self, body: object, *, wait: bool | None = None, **options: Unpack[SendOptions]
     ) -> Receipt:
-        """Send one message and return when SQS has stored it."""
-        message = self._outgoing(
-            body,
-            id=id,
-            tenant=tenant,
-            source=source,
-            group_id=group_id,
-            deduplication_id=deduplication_id,
-            replay_id=replay_id,
-            attributes=attributes,
-            headers=headers,
-            delay=delay,
-            trace_header=trace_header,
-        )
-        self._batcher.submit(message, wait=self.settings.wait if wait is None else wait)
+        """Send one message; return when SQS has stored it, its MD5s checked.
+
+        `body` is text, bytes, an `Envelope`, or an object that is sent as JSON; the options are
+        those of `outgoing.SendOptions`. `wait` overrides the sink's option for this call.
+
+        Raises `UsageError` (nothing was sent; the message can't be sent as it is),
+        `MessageTooLargeError`, `RefusedError`, `ConfigError`, and, once the retries are used up,
+        `ThrottledError`, `TransientError`, `NetworkError` or `OutcomeUnknownError`. A
+        `ThrottledError` with code `SinkQueueFull` is this sink's own, at its ceilings;
+        `ClosedError` says that the sink closed before the message was sent. Cancelling the call
+        takes the message back if no request is carrying it yet; otherwise it goes its way and is
+        counted.
+        """
+        if self._check is None:
+            message = self._composer.compose(body, **options)
+        else:
+            message = await self._composer.offloaded(self._check, body, options)
+        if message.size > (self._limit or MAX_MESSAGE_BYTES):
+            await self._batcher.refuse(
+                message, MessageTooLargeError(message.size, self._limit or MAX_MESSAGE_BYTES)
+            )
+        else:
+            self._batcher.submit(message, wait=self.settings.wait if wait is None else wait)
         try:
             receipt: Receipt = await message.done
         except asyncio.CancelledError:
@@ -132,104 +151,154 @@ class Sink:
             raise
         return receipt
 
-    def _outgoing(
-        self,
-        original: object,
-        *,
-        id: str | None,  # noqa: A002
-        tenant: str | None,
-        source: str | None,
-        group_id: str | None,
-        deduplication_id: str | None,
-        replay_id: str | None,
-        attributes: Mapping[str, AttributeValue] | None,
-        headers: content.Headers | None,
-        delay: float | timedelta | None,
-        trace_header: str | None,
-    ) -> Outgoing:
-        """The message as it will be sent, checked. Raises `UsageError`."""
-        given: Attributes = content.header_attributes(headers) if headers else {}
-        if attributes:
-            given.update(attribute_values(attributes))
-        text, wire = content.encode(encode_body(original), given)
-        message = Outgoing(
-            asyncio.get_running_loop().create_future(),
-            message_size(text, wire),
-            tenant or "",
-            "",
-        )
-        message.original = original
-        message.id = id
-        message.source = source
-        message.replay_id = replay_id
-        message.body = text
-        message.attributes = wire or None
-        message.system_attributes = (
-            {"AWSTraceHeader": MessageAttributeValue("String", trace_header)}
-            if trace_header
-            else None
-        )
-        message.delay = check_delay(delay, fifo=self.fifo) if delay else None
-        self._place(message, tenant, group_id, deduplication_id)
-        if message.size > (self._limit or MAX_MESSAGE_BYTES):
-            raise MessageTooLargeError(message.size, self._limit or MAX_MESSAGE_BYTES)
-        return message
+    async def send_many(
+        self, messages: Iterable[object], *, ordered: bool = True
+    ) -> list[Receipt | PumphouseError]:
+        """Send many; return each one's receipt or error, in order. Waits for room at the ceilings.
 
-    def _place(
-        self, message: Outgoing, tenant: str | None, group: str | None, deduplication: str | None
-    ) -> None:
-        """Give a message its group and its deduplication id."""
-        hashed = self.settings.hash_ids
-        if group is None and (chosen := self.settings.group_id) is not None:
-            group = chosen(message) if callable(chosen) else chosen
-        if not self.fifo:
-            if deduplication is not None:
-                raise UsageError("a standard queue takes no deduplication id")
-            message.group_id = None if group is None else check_id("group id", group, hashed=hashed)
-            message.deduplication_id = None
-            return
-        if group is None:
-            if not (tenant or message.source):
-                raise UsageError(
-                    f"{self.queue} is a FIFO queue: give group_id, or a tenant or a source"
-                )
-            group = f"{tenant or ''}/{message.source or ''}"
-        message.group_id = message.lane = check_id("group id", group, hashed=hashed)
-        if deduplication is None:
-            deduplication = message.id or uuid.uuid4().hex
-            if message.replay_id:
-                deduplication = f"{deduplication}:replay:{message.replay_id}"
-        message.deduplication_id = check_id("deduplication id", deduplication, hashed=hashed)
+        A message is a body, or a `Draft`: a body with the options of `send`. On a FIFO queue with
+        `ordered`, a message leaves after the one before it in its group was stored, and when that
+        one failed it is not sent at all (`NotSentError`): a group's order holds whatever fails. The
+        price is one message of a group in a request. `ordered=False` lets ten of a group travel
+        together, as concurrent calls of `send` do.
+        """
+
+        async def send(draft: Draft) -> Receipt:
+            return await self.send(draft.body, wait=True, **draft.options)
+
+        def chain(draft: Draft) -> str | None:
+            if not (ordered and self.fifo):
+                return None
+            return self._composer.compose(draft.body, **draft.options).group_id
+
+        drafts = (each if isinstance(each, Draft) else Draft(each) for each in messages)
+        return await in_order(drafts, chain, send)
 
     # --- one request ------------------------------------------------------------------------
 
     async def _request(self, batch: list[Outgoing]) -> Confirmed:
         """Carry a batch over the backend, and say what became of each of its messages."""
-        began = self._clock.monotonic()
-        self._batcher.counts["requests"] += 1
-        answer: Any
-        url = ""
+        counting = one_try.set(True)  # the tries of a message are counted here, and only here
         try:
-            url = await self._urls.resolve(self.queue)
+            return await self._carry(batch)
+        finally:
+            one_try.reset(counting)
+
+    async def _carry(self, batch: list[Outgoing]) -> Confirmed:
+        began = self._clock.monotonic()
+        url = self._url
+        if url is None or self._limit is None:
+            try:
+                url = await self._learn()
+            except PumphouseError as error:
+                return self._confirm("", batch, _not_sent(error))
+        limit = self._limit or MAX_MESSAGE_BYTES
+        small = batch
+        if any(message.size > limit for message in batch):
+            small = [message for message in batch if message.size <= limit]
+        confirmed = await self._execute(url, small) if small else Confirmed([], [], False)
+        if confirmed.strangers:
+            self._batcher.counts["strangers"] += len(confirmed.strangers)
+            _log.warning("%s: an answer names entries that were not sent", self.queue)
+        if self.settings.hooks.wanted(BatchAnswered):
+            self.settings.hooks.emit(
+                BatchAnswered(
+                    self.queue,
+                    len(small),
+                    sum(isinstance(outcome, Receipt) for outcome in confirmed.outcomes),
+                    self._clock.monotonic() - began,
+                    tuple(confirmed.strangers),
+                )
+            )
+        if small is batch:
+            return confirmed
+        answered = iter(confirmed.outcomes)
+        outcomes: list[Outcome] = [
+            next(answered) if message.size <= limit else MessageTooLargeError(message.size, limit)
+            for message in batch
+        ]
+        return confirmed._replace(outcomes=outcomes)
+
+    async def _execute(self, url: str, batch: list[Outgoing]) -> Confirmed:
+        self._batcher.counts["requests"] += 1
+        try:
             if self.settings.batch:
-                answer = await self._backend.execute(send_message_batch(url, batch))
+                answer: Any = await self._backend.execute(send_message_batch(url, batch))
             else:
                 answer = await self._backend.execute(send_message(url, batch[0]))
+            return self._confirm(url, batch, answer)
+        except QueueDoesNotExist as error:
+            self._urls.forget(self.queue)
+            self._url = None
+            return self._confirm(url, batch, error)
         except PumphouseError as error:
-            answer = error
-            if isinstance(error, QueueDoesNotExist):
-                self._urls.forget(self.queue)
-        confirmed = confirm(url, batch, answer)
-        return confirmed
+            return self._confirm(url, batch, error)
+        except Exception as error:
+            _log.exception("%s: a request failed in an unexpected way", self.queue)
+            unknown = OutcomeUnknownError(f"the request failed with {type(error).__name__}")
+            unknown.__cause__ = error
+            return self._confirm(url, batch, unknown)
+
+    async def _learn(self) -> str:
+        """Look up the queue's URL, and, where that is permitted, its `MaximumMessageSize`."""
+        async with self._learning:
+            url = self._url
+            if url is None:
+                url = self._url = await self._urls.resolve(self.queue)
+            if self._limit is None:
+                asked = GetQueueAttributes(url, ["MaximumMessageSize"])
+                try:
+                    attributes = (await self._backend.execute(asked)).attributes
+                    self._limit = int(attributes.get("MaximumMessageSize", MAX_MESSAGE_BYTES))
+                except QueueDoesNotExist:
+                    self._url = None
+                    self._urls.forget(self.queue)
+                    raise
+                except (RefusedConfigError, RefusedError) as error:
+                    _log.info("%s: its MaximumMessageSize can't be read: %s", self.queue, error)
+                    self._limit = MAX_MESSAGE_BYTES
+                except PumphouseError:
+                    pass  # the next request asks again; this one goes out
+            return url
+
+    # --- the end of the road ----------------------------------------------------------------
+
+    def _make_dead_letters(self, backend: Backend) -> DeadLetters | None:
+        target = self.settings.on_dead_letter
+        keeper: Keeper
+        if target is None:
+            return None
+        if isinstance(target, Path):
+            keeper = DirectoryKeeper(target, self.queue)
+        elif isinstance(target, str):
+            sink = self._dead_letter_sink = Sink(
+                target,
+                backend,
+                retry=self.settings.retry,
+                clock=self._clock,
+                rng=self.settings.rng,
+                wait=True,
+                hash_ids=True,
+            )
+            keeper = QueueKeeper(sink.send, fifo=sink.fifo)
+        else:
+            keeper = CallbackKeeper(target)
+        return DeadLetters(self.queue, keeper, self._clock, self.settings.close_timeout_seconds)
 
     # --- the end ----------------------------------------------------------------------------
 
     async def aclose(self, timeout_seconds: float | None = None) -> None:
-        """Send what waits and give every waiting caller its outcome, within the time-out."""
+        """Send what waits and give every waiting caller its true outcome, within the time-out
+        (by default `close_timeout_seconds`): stored, failed, unknown where the answer is still
+        out, or `ClosedError` for what was never sent. May be called twice."""
         limit = self.settings.close_timeout_seconds
         await self._batcher.close(limit if timeout_seconds is None else timeout_seconds)
+        if self._dead_letter_sink is not None:
+            await self._dead_letter_sink.aclose(timeout_seconds)
 
     async def __aenter__(self) -> Self:
+        if self._batcher.closing:
+            raise ClosedError("the sink is closed; make a new one")
         return self
 
     async def __aexit__(
@@ -240,5 +309,51 @@ class Sink:
     ) -> None:
         await self.aclose()
 
+    # --- what can be seen -------------------------------------------------------------------
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """What has become of the messages so far (`stored`, `refused`, `config_errors`,
+        `too_large`, `throttled`, `transient`, `unreachable`, `unknown`, `withdrawn`), how often
+        was tried again (`retried`), the `requests`, `queue_full`, `dead_lettered`,
+        `dead_letters_failed`, `strangers`, and how many are `waiting` now."""
+        kept = self._dead_letters.counts if self._dead_letters else {}
+        none = {"dead_lettered": 0, "dead_letters_failed": 0}
+        return self._batcher.stats() | none | kept
+
+    def describe(self) -> dict[str, Any]:
+        """Queue and settings as plain values, for documents. There are no credentials in it."""
+        chosen = self.settings
+        limits = chosen.limits()
+        return {
+            "queue": self.queue,
+            "fifo": self.fifo,
+            "batch": {
+                "enabled": chosen.batch,
+                "linger_seconds": limits.batch_linger,
+                "max_entries": limits.batch_max_entries,
+                "max_bytes": limits.batch_max_bytes,
+                "max_inflight": limits.batch_max_inflight,
+            },
+            "ceilings": {
+                "entries": limits.batch_queue_max,
+                "bytes": limits.batch_queue_max_bytes,
+                "entries_per_tenant": limits.batch_queue_tenant_max,
+            },
+            "max_message_bytes": self._limit,
+            "group_id": chosen.group_id if isinstance(chosen.group_id, str) else None,
+            "claim_check_above_bytes": self._check.inline_max_bytes if self._check else None,
+            "dead_letters": chosen.on_dead_letter is not None,
+        }
+
     def __repr__(self) -> str:
         return f"Sink({self.queue!r}, {self._batcher!r})"
+
+
+def _not_sent(error: PumphouseError) -> PumphouseError:
+    """An error of the look-up before the request: nothing was sent, whatever became of it."""
+    if not isinstance(error, OutcomeUnknownError):
+        return error
+    plain = NetworkError(f"the queue could not be looked up: {error}")
+    plain.__cause__ = error
+    return plain

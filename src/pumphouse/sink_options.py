@@ -1,4 +1,4 @@
-"""The options of a `Sink`: their names, defaults and ranges in one place, checked before any use."""
+"""The options of a `Sink`: their names, defaults and ranges in one place, checked before use."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pumphouse.backoff import RetryPolicy
 from pumphouse.claim_check import ClaimCheck
 from pumphouse.clock import Clock, RealClock
 from pumphouse.dead_letter import DeadLetterTarget
+from pumphouse.entry import Limits
 from pumphouse.errors import UsageError
 from pumphouse.hooks import Hooks
 from pumphouse.outgoing import AttributeValue, Outgoing
 from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES, MAX_MESSAGE_BYTES
-from pumphouse.schedule import Limits
 
 GroupOf = str | Callable[[Outgoing], str]
 AddAttributes = Callable[[Outgoing], Mapping[str, AttributeValue]]
@@ -90,7 +90,7 @@ class Settings:
     batch_queue_max_bytes: int = 134_217_728
     batch_queue_tenant_max: int = 1_024
     wait: bool = False
-    retry: RetryPolicy = RetryPolicy()
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
     retry_unknown: bool = False
     max_message_bytes: int | None = None
     hash_ids: bool = False
@@ -168,7 +168,8 @@ def settings(options: Mapping[str, Any]) -> Settings:
     """The options with their defaults. Raises `UsageError` naming the key that can't be used."""
     if unknown := sorted(set(options) - _NAMES):
         raise UsageError(
-            f"a sink has no option {', '.join(unknown)}; its options are {', '.join(sorted(_NAMES))}"
+            f"a sink has no option {', '.join(unknown)}; "
+            f"its options are {', '.join(sorted(_NAMES))}"
         )
     return Settings(**options)
 

@@ -1,0 +1,138 @@
+"""How much may wait in a sink, and who comes in when there is room again: ceilings as plain code.
+
+A sink holds a bounded number of entries and bytes, and a bounded number of entries of each tenant,
+from their admission to their settlement. Those who wait for room are let in round-robin across
+tenants, each tenant's in the order in which they came, and nobody passes the one whose turn it is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Generic
+
+from pumphouse.entry import DONE, PARKED, E, Limits
+
+
+class _Guest(Generic[E]):
+    """A tenant as the ceilings see it."""
+
+    __slots__ = ("called", "inside", "name", "parked", "waiting")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.inside = 0
+        self.parked: deque[E] = deque()  # withdrawn ones among them
+        self.waiting = 0  # those that are not
+        self.called = False  # stands in the ring of those who may come in next
+
+
+class Admission(Generic[E]):
+    """Counts what is inside, and keeps those who wait outside."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._guests: dict[str, _Guest[E]] = {}
+        self._ring: deque[_Guest[E]] = deque()
+        self.inside = 0
+        self.bytes = 0
+        self.parked = 0
+
+    def refusal(self, tenant: str, size: int) -> str | None:
+        """What keeps an entry out (a ceiling, or others who came first and wait for room), in
+        words; None where there is room."""
+        limits = self._limits
+        if self.inside >= limits.batch_queue_max:
+            return f"batch_queue_max: {limits.batch_queue_max} messages are waiting"
+        if not self._has_room(size):
+            return f"batch_queue_max_bytes: {self.bytes} bytes are waiting"
+        if self._ring:
+            return "others wait for room"
+        guest = self._guests.get(tenant)
+        if guest is None:
+            return None
+        if guest.inside >= limits.batch_queue_tenant_max:
+            return f"batch_queue_tenant_max: {guest.inside} messages of tenant {tenant!r} wait"
+        return f"others of tenant {tenant!r} wait for room" if guest.waiting else None
+
+    def enter(self, entry: E) -> None:
+        """Count an entry in. Whether there is room is asked with `refusal` first."""
+        guest = self._guests.get(entry.tenant)
+        if guest is None:
+            guest = self._guests[entry.tenant] = _Guest(entry.tenant)
+        guest.inside += 1
+        self.inside += 1
+        self.bytes += entry.size
+
+    def leave(self, entry: E) -> None:
+        """Count an entry out; `next` has who may come in for it."""
+        self.inside -= 1
+        self.bytes -= entry.size
+        guest = self._guests[entry.tenant]
+        guest.inside -= 1
+        if guest.parked:
+            self._call(guest)
+        elif not guest.inside and not guest.called:
+            del self._guests[guest.name]
+
+    def park(self, entry: E) -> None:
+        """Let an entry wait for room."""
+        guest = self._guests.get(entry.tenant)
+        if guest is None:
+            guest = self._guests[entry.tenant] = _Guest(entry.tenant)
+        entry.state = PARKED
+        guest.parked.append(entry)
+        guest.waiting += 1
+        self.parked += 1
+        self._call(guest)
+
+    def unpark(self, entry: E) -> None:
+        """Take a waiting entry back."""
+        entry.state = DONE
+        self.parked -= 1
+        guest = self._guests[entry.tenant]
+        guest.waiting -= 1
+        if len(guest.parked) > 2 * guest.waiting + 8:
+            guest.parked = deque(e for e in guest.parked if e.state == PARKED)
+        self._call(guest)
+
+    def next(self) -> Iterator[E]:
+        """Those for whom there is room now, counted in."""
+        ring = self._ring
+        while ring:
+            guest = ring[0]
+            while guest.parked and guest.parked[0].state != PARKED:
+                guest.parked.popleft()
+            if not guest.parked or guest.inside >= self._limits.batch_queue_tenant_max:
+                ring.popleft()
+                guest.called = False
+                if not guest.parked and not guest.inside:
+                    self._guests.pop(guest.name, None)
+                continue
+            if not self._has_room(guest.parked[0].size):
+                return
+            entry = guest.parked.popleft()
+            guest.waiting -= 1
+            self.parked -= 1
+            self.enter(entry)
+            ring.rotate(-1)
+            yield entry
+
+    def drain(self) -> list[E]:
+        """All who wait outside, taken away; what is inside is forgotten."""
+        left = [e for guest in self._guests.values() for e in guest.parked if e.state == PARKED]
+        self._guests.clear()
+        self._ring.clear()
+        self.inside = self.bytes = self.parked = 0
+        return left
+
+    def _has_room(self, size: int) -> bool:
+        limits = self._limits
+        return self.inside < limits.batch_queue_max and (
+            not self.inside or self.bytes + size <= limits.batch_queue_max_bytes
+        )
+
+    def _call(self, guest: _Guest[E]) -> None:
+        if not guest.called and guest.inside < self._limits.batch_queue_tenant_max:
+            guest.called = True
+            self._ring.append(guest)

@@ -1,0 +1,136 @@
+"""From what a caller hands to `send` to the message that will be sent: `Composer`.
+
+Body, attributes, group, deduplication id, claim check: everything that can be said before any
+request is said here, once, and does not change when the message is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from pumphouse import content
+from pumphouse.claim_check import ClaimCheck
+from pumphouse.envelope import Envelope
+from pumphouse.errors import UsageError
+from pumphouse.outgoing import (
+    Outgoing,
+    SendOptions,
+    add_optional,
+    attribute_values,
+    check_delay,
+    check_id,
+    encode_body,
+)
+from pumphouse.protocol.attributes import message_size, text_size
+from pumphouse.protocol.operations import Attributes, MessageAttributeValue
+from pumphouse.sink_options import Settings
+
+
+class Composer:
+    """Makes the messages of one queue."""
+
+    def __init__(self, queue: str, settings: Settings, *, fifo: bool) -> None:
+        self._queue = queue
+        self._settings = settings
+        self._fifo = fifo
+
+    def compose(
+        self,
+        original: object,
+        *,
+        places: int = 0,
+        id: str | None = None,  # noqa: A002 - it is the message's own
+        tenant: str | None = None,
+        source: str | None = None,
+        group_id: str | None = None,
+        deduplication_id: str | None = None,
+        replay_id: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        headers: content.Headers | None = None,
+        delay: Any = None,
+        trace_header: str | None = None,
+    ) -> Outgoing:
+        """The message as it will be sent, checked. `places` is how many attributes it may have less
+        than ten. Raises `UsageError`."""
+        given: Attributes = content.header_attributes(headers) if headers else {}
+        if attributes:
+            values = attribute_values(attributes)
+            if given and (twice := sorted(given.keys() & values.keys())):
+                raise UsageError(f"{', '.join(twice)}: in the headers and in the attributes")
+            given.update(values)
+        body = original
+        if isinstance(original, Envelope):
+            body = original.to_json()
+            id = id or original.id  # noqa: A001
+            tenant = tenant or original.tenant_id
+            source = source or original.source_id
+            replay_id = replay_id or original.replay_id
+        text, wire = content.encode(encode_body(body), given)
+        message = Outgoing(asyncio.get_running_loop().create_future(), 0, tenant or "", "")
+        message.original = original
+        message.id = id
+        message.source = source
+        message.replay_id = replay_id
+        message.body = text
+        message.attributes = wire
+        if isinstance(original, Envelope):
+            add_optional(wire, original.attributes(self._settings.attribute_prefix), places)
+        if self._settings.add_attributes is not None:
+            add_optional(wire, self._settings.add_attributes(message), places)
+        message.system_attributes = (
+            {"AWSTraceHeader": MessageAttributeValue("String", trace_header)}
+            if trace_header
+            else None
+        )
+        message.delay = None if delay is None else check_delay(delay, fifo=self._fifo)
+        message.size = message_size(text, wire)
+        if not wire:
+            message.attributes = None
+        self._address(message, tenant, group_id, deduplication_id)
+        return message
+
+    def _address(
+        self, message: Outgoing, tenant: str | None, group: str | None, deduplication: str | None
+    ) -> None:
+        """Give a message its group and its deduplication id, for good."""
+        hashed = self._settings.hash_ids
+        if group is None and (chosen := self._settings.group_id) is not None:
+            group = chosen(message) if callable(chosen) else chosen
+        if not self._fifo:
+            if deduplication is not None:
+                raise UsageError(
+                    f"{self._queue} is a standard queue, which takes no deduplication id"
+                )
+            message.group_id = None if group is None else check_id("group id", group, hashed=hashed)
+            message.deduplication_id = None
+            return
+        if group is None:
+            if not (tenant or message.source):
+                raise UsageError(
+                    f"{self._queue} is a FIFO queue: give group_id, or tenant and source"
+                )
+            group = f"{tenant or ''}/{message.source or ''}"
+        message.group_id = message.lane = check_id("group id", group, hashed=hashed)
+        if deduplication is None:
+            deduplication = message.id or uuid.uuid4().hex
+            if message.replay_id:
+                deduplication = f"{deduplication}:replay:{message.replay_id}"
+        message.deduplication_id = check_id("deduplication id", deduplication, hashed=hashed)
+
+    async def offloaded(self, check: ClaimCheck, body: object, options: SendOptions) -> Outgoing:
+        """The message, its body in the claim check when it is too large to travel."""
+        if isinstance(body, Envelope):
+            return self.compose(await body.offloaded(check), **options)
+        message = self.compose(body, **options)
+        if not check.wants(text_size(message.body)):
+            return message
+        message = self.compose(body, places=1, **options)
+        key = check.key(message.deduplication_id or message.id or uuid.uuid4().hex)
+        wire = message.attributes or {}
+        message.body, message.attributes = await check.offload(message.body, wire, key)
+        content.check_attributes(message.attributes)
+        message.size = message_size(message.body, message.attributes)
+        return message

@@ -1,0 +1,69 @@
+"""What a sink schedules: `Entry`, where an entry can be, and the `Limits` that it moves within."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pumphouse.errors import PumphouseError
+from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES
+
+# where an entry is
+NEW, PARKED, WAITING, LATER, SENT, DONE = range(6)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large batches are, how long they fill, and how much may wait. Bytes are counted as SQS
+    counts them: body and attributes."""
+
+    batch_max_entries: int = MAX_BATCH_ENTRIES
+    batch_max_bytes: int = 262_144
+    batch_linger: float = 0.02
+    batch_max_inflight: int = 8
+    batch_queue_max: int = 4_096
+    batch_queue_max_bytes: int = 134_217_728
+    batch_queue_tenant_max: int = 1_024
+
+
+class Entry:
+    """One message on its way: what is scheduled, sent and settled.
+
+    A base class: what is in the message is for `outgoing.py` to add. `done` is what the caller
+    waits on, and `error` what the latest try brought (both opaque here); `tries` counts the
+    requests that carried it.
+    """
+
+    __slots__ = (
+        "alone",
+        "arrived",
+        "done",
+        "error",
+        "first_try",
+        "first_unknown",
+        "lane",
+        "size",
+        "state",
+        "tenant",
+        "tries",
+    )
+
+    def __init__(self, done: Any, size: int, tenant: str, lane: str) -> None:
+        self.done = done
+        self.size = size
+        self.tenant = tenant
+        self.lane = lane
+        self.state = NEW
+        self.arrived = 0.0
+        self.tries = 0
+        self.first_try = 0.0
+        self.first_unknown: float | None = None
+        self.error: PumphouseError | None = None
+        self.alone = False
+
+    def __repr__(self) -> str:
+        state = ("new", "parked", "waiting", "later", "sent", "done")[self.state]
+        return f"Entry({state}, lane={self.lane!r}, {self.size} bytes, tries={self.tries})"
+
+
+E = TypeVar("E", bound=Entry)
