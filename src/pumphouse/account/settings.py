@@ -209,7 +209,7 @@ def _policy(name: str, text: str) -> str:
         return ""
     try:
         policy = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _invalid(name) from None
     if not isinstance(policy, dict):
         raise _invalid(name)
