@@ -35,10 +35,12 @@ class Served:
         self.url = f"http://127.0.0.1:{self.port}"
         self.server = Server(self.endpoint)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._running = threading.Event()
         self._thread = threading.Thread(target=self._run, name="served endpoint", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+        assert self._running.wait(20), "the server did not start"
 
     def stop(self) -> None:
         self.server.stop()
@@ -50,6 +52,7 @@ class Served:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._running.set()
         ticking = asyncio.create_task(self._tick()) if self.clock else None
         await self.server.serve([self._socket])
         if ticking is not None:

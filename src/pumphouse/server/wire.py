@@ -109,7 +109,7 @@ class _Query:
         form = request.query if request.method == "GET" else request.body
         if request.method == "POST" and request.query:
             form = request.query + b"&" + form if form else request.query
-        url = request.path if request.path.strip("/") else ""
+        url = _base(request) + request.path if len(request.path) > 1 else ""
         return sqs_query.decode_request(form, url)
 
     @staticmethod
@@ -375,13 +375,17 @@ _WITH_URLS = frozenset(
 )
 
 
-def _from_here(result: Any, request: Request) -> Any:
-    """A result whose queue URLs lead to where the request came in."""
+def _base(request: Request) -> str:
+    """Where the request came in: its scheme, and what its client calls this host."""
     host = request.headers.get(b"host", b"")
     if _HOST.fullmatch(host):
-        base = f"{request.origin.partition('://')[0]}://{host.decode()}"
-    else:
-        base = request.origin
+        return f"{request.origin.partition('://')[0]}://{host.decode()}"
+    return request.origin
+
+
+def _from_here(result: Any, request: Request) -> Any:
+    """A result whose queue URLs lead to where the request came in."""
+    base = _base(request)
     if isinstance(result, CreateQueueResult | GetQueueUrlResult):
         return replace(result, queue_url=base + urlsplit(result.queue_url).path)
     return replace(result, queue_urls=[base + urlsplit(url).path for url in result.queue_urls])
