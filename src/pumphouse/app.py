@@ -6,6 +6,7 @@ I/O before `running`, `serve` or `run`.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -14,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from pumphouse.backend import Backend
-from pumphouse.clock import Clock, RealClock
+from pumphouse.clock import Clock, RealClock, VirtualClock
 from pumphouse.errors import ClosedError, UsageError
 from pumphouse.hooks import Hooks
 from pumphouse.model import Message
@@ -26,6 +27,7 @@ from pumphouse.subscriber.runner import Middleware
 from pumphouse.subscriber.subscription import Subscription, UndecodablePolicy
 
 if TYPE_CHECKING:
+    from pumphouse.in_process import InProcessAccount
     from pumphouse.sink import Sink
 
 P = ParamSpec("P")
@@ -113,6 +115,7 @@ class App:
         self._lifespans: list[Lifespan] = [lifespan] if lifespan else []
         self._clock = clock
         self._running: Running | None = None
+        self._last_run: Running | None = None
 
     @property
     def clock(self) -> Clock:
@@ -213,11 +216,13 @@ class App:
         *,
         clock: Clock | None = None,
         drain_seconds: float | None = None,
+        record_calls: bool = False,
     ) -> AsyncIterator[Running]:
         """Run the app for as long as the body does; leaving it drains.
 
         Without a backend it connects as `pumphouse.connect()` does, and closes that connection at
-        the end. The clock is the backend's own, where it has one.
+        the end. The clock is the backend's own, where it has one. `record_calls` keeps every call
+        of a handler in `handler.calls`.
 
         Raises `ConfigError` where a queue or a policy is not as declared.
         """
@@ -229,13 +234,54 @@ class App:
             clock=clock or self._clock,
             drain_seconds=self.drain_seconds if drain_seconds is None else drain_seconds,
             lifespans=tuple(self._lifespans),
+            record_calls=record_calls,
         )
         self._running = running
+        self._last_run = running
         try:
             async with running:
                 yield running
         finally:
             self._running = None
+
+    def in_process(
+        self, clock: VirtualClock | None = None
+    ) -> AbstractAsyncContextManager[InProcessAccount]:
+        """Run the app on an account in memory and a virtual clock, for a test.
+
+        Every queue that the app names is made, as it is declared. Gives the account:
+        `await account.send(…)`, `await account.settle()`, `account.sent("queue")`,
+        `account.faults`; and `handler.calls` is filled.
+        """
+        from pumphouse.in_process import in_process
+
+        return in_process(self, clock)
+
+    async def serve(
+        self, backend: Backend | None = None, *, drain_seconds: float | None = None
+    ) -> int:
+        """Run until SIGTERM or SIGINT, then drain; for the main task of a process.
+
+        A second signal cancels the handlers and still gives everything back. Returns 0, or after a
+        second signal 128 and its number. It ends by itself when every subscription has.
+        """
+        from pumphouse.signals import Signals
+
+        with Signals(self._request_stop) as signals:
+            async with self.running(backend, drain_seconds=drain_seconds) as running:
+                if signals.received:  # while it was starting
+                    running.request_stop()
+                await running.stopped()
+                await running.drain()
+        return signals.exit_code
+
+    def _request_stop(self) -> None:
+        if self._running is not None:
+            self._running.request_stop()
+
+    def run(self, backend: Backend | None = None, *, drain_seconds: float | None = None) -> int:
+        """`serve` in a new event loop; returns its exit code."""
+        return asyncio.run(self.serve(backend, drain_seconds=drain_seconds))
 
     def sink(self, queue: str) -> Sink:
         """The publisher to a queue, shared by the handlers, open while the app runs.
@@ -249,6 +295,11 @@ class App:
     def health(self) -> dict[str, dict[str, object]]:
         """How each subscription is: `status` (healthy, unhealthy, ended), and why."""
         return health_of(self._running)
+
+    @property
+    def abandoned_threads(self) -> int:
+        """Plain functions that still run in their threads after the last run has stopped."""
+        return self._last_run.busy_threads if self._last_run else 0
 
     def __repr__(self) -> str:
         return f"<App {self.name}: {len(self.handlers)} subscribers>"

@@ -22,10 +22,12 @@ from pumphouse.model import Message
 from pumphouse.subscriber.consumer import Consumer
 from pumphouse.subscriber.decoding import encode_reply
 from pumphouse.subscriber.outcomes import Reply
+from pumphouse.subscriber.priority import PriorityGroup
 from pumphouse.subscriber.runner import Runner
 from pumphouse.subscriber.setup import Ready, prepare
 from pumphouse.subscriber.stats import Stats
 from pumphouse.subscriber.stopping import stop
+from pumphouse.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from pumphouse.app import App, Lifespan
@@ -49,10 +51,11 @@ class Running:
         clock: Clock | None,
         drain_seconds: float,
         lifespans: tuple[Lifespan, ...],
+        record_calls: bool = False,
     ) -> None:
         self.app = app
         self.consumers: list[Consumer] = []
-        self.record_calls = False
+        self._record_calls = record_calls
         self._given = backend
         self._backend: Backend | None = backend
         self._clock = clock
@@ -76,6 +79,16 @@ class Running:
         return self._clock
 
     @property
+    def busy_threads(self) -> int:
+        """Plain functions that run in a thread now."""
+        return sum(consumer.runner.busy_threads for consumer in self.consumers)
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything has stopped."""
+        return self._supervisor.done()
+
+    @property
     def stopping(self) -> bool:
         return self._stop.is_set()
 
@@ -91,6 +104,10 @@ class Running:
         """Wait for a request to stop, or until every subscription has ended."""
         await self._stop.wait()
 
+    async def drain(self) -> None:
+        """Stop and wait for the end of it. Cancelling it, or `request_stop`, makes it harder."""
+        await self._finish()
+
     def sink(self, queue: str) -> Sink:
         """The publisher to a queue. Raises `ClosedError` after the stop."""
         from pumphouse.sink import Sink
@@ -98,7 +115,7 @@ class Running:
         if self._closed:
             raise ClosedError("the app has stopped, so it publishes nothing more")
         if (sink := self._sinks.get(queue)) is None:
-            sink = self._sinks[queue] = Sink(queue, self.backend)
+            sink = self._sinks[queue] = Sink(queue, self.backend, clock=self.clock)
         return sink
 
     async def __aenter__(self) -> Running:
@@ -159,7 +176,7 @@ class Running:
             async with AsyncExitStack() as stack:
                 await self._open(stack)
                 async with asyncio.TaskGroup() as tasks:
-                    await self._start_consumers(tasks)
+                    await self._start_consumers(tasks, stack)
                     self._started.set_result(None)
                     await self._stop.wait()
                     await self._stop_consumers(tasks)
@@ -180,12 +197,13 @@ class Running:
         for lifespan in self._lifespans:
             await stack.enter_async_context(lifespan(self.app))
 
-    async def _start_consumers(self, tasks: asyncio.TaskGroup) -> None:
+    async def _start_consumers(self, tasks: asyncio.TaskGroup, stack: AsyncExitStack) -> None:
         urls = QueueUrls(self.backend)
         handlers = self.app.handlers
         ready: list[Ready] = [
             await prepare(handler.subscription, self.backend, urls) for handler in handlers
         ]
+        priorities = PriorityGroup()
         for handler, found in zip(handlers, ready, strict=True):
             subscription = handler.subscription
             stats = Stats()
@@ -200,7 +218,7 @@ class Running:
                 stats,
                 publish=publish,
                 middleware=self.app.middleware,
-                recorder=handler.record if self.record_calls else None,
+                recorder=handler.record if self._record_calls else None,
             )
             self.consumers.append(
                 Consumer(
@@ -212,8 +230,15 @@ class Running:
                     runner,
                     stats,
                     tasks,
+                    priorities=priorities,
+                    on_end=self._subscription_ended,
                 )
             )
+        if isinstance(self.clock, RealClock) and self.consumers:
+            shortest = min(consumer.ready.lease_seconds for consumer in self.consumers)
+            watchdog = Watchdog(max(1.0, min(10.0, shortest / 4)))
+            watchdog.start()
+            stack.callback(watchdog.stop)
         for consumer in self.consumers:
             consumer.pump.kick()
 
@@ -221,6 +246,10 @@ class Running:
         async with asyncio.TaskGroup() as stops:
             for consumer in self.consumers:
                 stops.create_task(stop(consumer, self.clock, self._drain_seconds, self._harder))
+
+    def _subscription_ended(self) -> None:
+        if all(consumer.pump.ended for consumer in self.consumers):
+            self._stop.set()
 
     async def _publish(self, queue: str, reply: Reply, message: Message) -> None:
         fifo = queue.endswith(".fifo")
@@ -246,8 +275,8 @@ def health_of(running: Running | None) -> dict[str, dict[str, object]]:
         consumer.name: {
             "status": consumer.health,
             "reason": consumer.pump.reason,
-            "held": len(consumer.live),
-            "running": len(consumer.at_work),
+            "held": len(consumer.exits.live),
+            "running": len(consumer.exits.at_work),
         }
         for consumer in running.consumers
     }

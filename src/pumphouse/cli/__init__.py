@@ -133,6 +133,30 @@ def serve(
     )
 
 
+@app.command(name="run")
+def run_app(
+    target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="The app to run.")],
+    endpoint_url: Annotated[
+        str | None,
+        typer.Option("--endpoint-url", metavar="URL", help="Where SQS is; AWS if not given."),
+    ] = None,
+    region: Annotated[str | None, typer.Option(help="The region.")] = None,
+    local: Annotated[
+        bool, typer.Option("--local", help="Run on SQS in memory, with the queues it names.")
+    ] = False,
+    drain_seconds: Annotated[
+        float | None,
+        typer.Option("--drain-seconds", min=0, help="How long handlers get at a stop."),
+    ] = None,
+    log_level: Annotated[str, typer.Option("--log-level", metavar="LEVEL")] = "info",
+) -> int:
+    """Run an app until SIGTERM or SIGINT, then drain it."""
+    from pumphouse.cli.run import Options as RunOptions
+    from pumphouse.cli.run import run
+
+    return run(RunOptions(target, endpoint_url, region, local, drain_seconds, log_level))
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and end the process with its exit code. The console script `pumphouse`."""
     sys.exit(run_command(arguments))

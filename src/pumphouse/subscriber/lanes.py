@@ -27,32 +27,39 @@ class _Lane:
 class Lanes:
     """The deliveries that wait, by lane.
 
-    `startable` is the number of deliveries that a free handler could take now, `waiting` the number
-    of all that wait, those behind a busy head included.
+    `startable` is how many handlers could start something now (lanes, and deliveries without one),
+    `available` how many deliveries one batch could take, `waiting` how many wait in all, those
+    behind a busy head included.
     """
 
     def __init__(self) -> None:
         self._lanes: dict[str, _Lane] = {}
         self._line: deque[Delivery | _Lane] = deque()
         self.waiting = 0
+        self.available = 0
 
     @property
     def startable(self) -> int:
         return len(self._line)
 
-    def startable_messages(self) -> int:
-        """How many deliveries one batch could take now, lanes taken whole."""
-        return sum(1 if isinstance(first, Delivery) else len(first.queue) for first in self._line)
+    @property
+    def first_came(self) -> float:
+        """When the first in line was received."""
+        first = self._line[0]
+        return (first if isinstance(first, Delivery) else first.queue[0]).received_at
 
     def add(self, delivery: Delivery) -> None:
         """A delivery arrives."""
         self.waiting += 1
         if delivery.key is None:
+            self.available += 1
             self._line.append(delivery)
             return
         lane = self._lanes.get(delivery.key)
         if lane is None:
             lane = self._lanes[delivery.key] = _Lane(delivery.key)
+        if not lane.busy:
+            self.available += 1
         queue = lane.queue
         if queue and queue[-1].sequence > delivery.sequence:
             behind = sum(other.sequence <= delivery.sequence for other in queue)
@@ -68,10 +75,12 @@ class Lanes:
             first = line.popleft()
             if isinstance(first, Delivery):
                 self.waiting -= 1
+                self.available -= 1
                 return first
             first.turn = False
             if first.queue and not first.busy:
                 self.waiting -= 1
+                self.available -= len(first.queue)
                 first.busy = 1
                 return first.queue.popleft()
         return None
@@ -97,6 +106,7 @@ class Lanes:
         lane.busy -= 1
         if not lane.busy:
             if lane.queue:
+                self.available += len(lane.queue)
                 self._line_up(lane)
             else:
                 del self._lanes[delivery.key]
@@ -105,12 +115,15 @@ class Lanes:
         """A delivery that was taken and whose delay is over goes back to the head of its lane."""
         self.waiting += 1
         if delivery.key is None:
+            self.available += 1
             self._line.append(delivery)
             return
         lane = self._lanes[delivery.key]
         lane.busy -= 1
         queue = lane.queue
         queue.insert(sum(other.sequence < delivery.sequence for other in queue), delivery)
+        if not lane.busy:
+            self.available += len(queue)
         self._line_up(lane)
 
     def followers(self, delivery: Delivery) -> list[Delivery]:
@@ -120,17 +133,27 @@ class Lanes:
         followers = list(lane.queue)
         lane.queue.clear()
         self.waiting -= len(followers)
+        if not lane.busy:
+            self.available -= len(followers)
+            self._drop_if_empty(lane)
         return followers
 
-    def discard(self, delivery: Delivery) -> None:
-        """Take out one delivery that waits; it has, or is about to leave, its state HELD."""
-        self.waiting -= 1
-        if delivery.key is not None:
-            lane = self._lanes[delivery.key]
-            lane.queue.remove(delivery)
-            self._drop_if_empty(lane)
-        else:
+    def cut(self, delivery: Delivery) -> list[Delivery]:
+        """Take out one delivery that waits and all that wait behind it; returns the latter."""
+        if delivery.key is None:
             self._line.remove(delivery)
+            self.waiting -= 1
+            self.available -= 1
+            return []
+        lane = self._lanes[delivery.key]
+        behind: list[Delivery] = []
+        while (last := lane.queue.pop()) is not delivery:
+            behind.append(last)
+        self.waiting -= len(behind) + 1
+        if not lane.busy:
+            self.available -= len(behind) + 1
+            self._drop_if_empty(lane)
+        return behind[::-1]
 
     def clear(self) -> list[Delivery]:
         """Take out everything that waits."""
@@ -139,8 +162,9 @@ class Lanes:
         for lane in list(self._lanes.values()):
             lane.queue.clear()
             lane.turn = False
-            self._drop_if_empty(lane)
-        self.waiting = 0
+            if not lane.busy:
+                del self._lanes[lane.key]
+        self.waiting = self.available = 0
         return waiting
 
     def __iter__(self) -> Iterator[Delivery]:

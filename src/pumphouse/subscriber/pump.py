@@ -41,6 +41,9 @@ class Owner(Protocol):
     def on_received(self, messages: list[ReceivedMessage]) -> None:
         """Messages came; their leases run."""
 
+    def on_empty(self) -> None:
+        """A receive brought nothing, or failed."""
+
     def on_gone(self) -> None:
         """The queue does not exist, and the subscription is to end with it."""
 
@@ -168,6 +171,8 @@ class Pump:
             self._asked -= most
             if messages:
                 self._owner.on_received(messages)
+            else:
+                self._owner.on_empty()
             if not self._open:
                 for waiter in self._closed:
                     if not waiter.done():

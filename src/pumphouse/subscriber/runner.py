@@ -92,8 +92,8 @@ class Runner:
         )
 
     @property
-    def abandoned_threads(self) -> int:
-        """Threads that are still at work."""
+    def busy_threads(self) -> int:
+        """Threads that are at work."""
         return self._threads.busy if self._threads else 0
 
     def close(self) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from math import ceil
 
 from pumphouse.clock import Clock, timeout
 from pumphouse.subscriber.consumer import Consumer
@@ -26,53 +25,45 @@ async def stop(
     consumer: Consumer, clock: Clock, drain_seconds: float, harder: asyncio.Event
 ) -> None:
     """Stop a subscription; `harder` cancels the handlers at once."""
-    consumer.stopping = True
+    exits = consumer.exits
+    exits.stopping = True
     consumer.pump.stop()
-    _give_back_waiting(consumer, clock)
+    exits.release_waiting()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_polls_closed(consumer, clock))
         await _handlers_done(consumer, clock, drain_seconds, harder)
-    consumer.settlement.hurry()
-    if not await _until(consumer, clock, FLUSH_SECONDS, lambda: not consumer.live):
-        consumer.settlement.abandon()
-        _log.error("%s: stopped with %d unconfirmed", consumer.name, len(consumer.live))
-    consumer.extender.close()
-    await consumer.workers.close(abandon=[each.task for each in consumer.at_work if each.task])
+    exits.settlement.hurry()
+    if not await _until(consumer, clock, FLUSH_SECONDS, lambda: not exits.live):
+        exits.settlement.abandon()
+        _log.error("%s: stopped with %d messages unconfirmed", consumer.name, len(exits.live))
+    exits.extender.close()
+    await consumer.workers.close(abandon=[each.task for each in exits.at_work if each.task])
     consumer.runner.close()
-
-
-def _give_back_waiting(consumer: Consumer, clock: Clock) -> None:
-    for delivery in consumer.lanes.clear():
-        consumer.release(delivery, unrun=True)
-    for delivery, (timer, due) in list(consumer.waiting.items()):
-        timer.cancel()
-        consumer.release(delivery, max(0, ceil(due - clock.monotonic())))
-        consumer.lanes.done(delivery)
-    consumer.waiting.clear()
 
 
 async def _handlers_done(
     consumer: Consumer, clock: Clock, drain_seconds: float, harder: asyncio.Event
 ) -> None:
-    if await _until(consumer, clock, drain_seconds, lambda: not consumer.at_work, harder):
+    exits = consumer.exits
+    if await _until(consumer, clock, drain_seconds, lambda: not exits.at_work, harder):
         return
-    for delivery in list(consumer.at_work):
+    for delivery in list(exits.at_work):
         _log.warning(
             "%s: the handler of %s is cancelled by the stop", consumer.name, delivery.message_id
         )
         delivery.stop_reason = "stop"
         if delivery.task is not None:
             delivery.task.cancel()
-    if await _until(consumer, clock, CANCEL_GRACE_SECONDS, lambda: not consumer.at_work):
+    if await _until(consumer, clock, CANCEL_GRACE_SECONDS, lambda: not exits.at_work):
         return
-    for delivery in list(consumer.at_work):
+    for delivery in list(exits.at_work):
         _log.error(
             "%s: the handler of %s does not end; its message is given back while it runs",
             consumer.name,
             delivery.message_id,
         )
         if delivery.state is RUNNING:
-            consumer.release(delivery, unrun=True)
+            exits.release(delivery, unrun=True)
 
 
 async def _polls_closed(consumer: Consumer, clock: Clock) -> None:

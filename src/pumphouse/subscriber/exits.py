@@ -1,0 +1,362 @@
+"""Every way out for a delivery: deleted, tried again in place, given back, carried away, or lost.
+
+`Exits` has the deliveries that are alive, their lanes and their leases. It is told what came of a
+handler (`finish`), by SQS what came of a request (`on_settled`, `on_extended`, `on_refused`) and by
+the extender what came of a lease (`on_lease_over`), and sees to it that each way out gives back
+the lease and lets the lane go on. How deliveries come in and to their handlers is `consumer.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from math import ceil
+from typing import Literal
+
+from pumphouse.backend import Backend
+from pumphouse.clock import Clock, Timer
+from pumphouse.hooks import Hooks
+from pumphouse.subscriber import events
+from pumphouse.subscriber.attempts import Attempts
+from pumphouse.subscriber.dead_letters import DeadLetters
+from pumphouse.subscriber.delivery import (
+    HELD,
+    LOST,
+    RUNNING,
+    SETTLED,
+    SETTLING,
+    WAITING,
+    Delivery,
+    Intent,
+    State,
+)
+from pumphouse.subscriber.extender import Extender
+from pumphouse.subscriber.lanes import Lanes
+from pumphouse.subscriber.outcomes import Ack, Drop, Outcome, Reject, Retry, delay_after, describe
+from pumphouse.subscriber.runner import Stopped
+from pumphouse.subscriber.settlement import Settlement
+from pumphouse.subscriber.setup import Ready
+from pumphouse.subscriber.stats import Stats
+from pumphouse.subscriber.subscription import Subscription
+
+_log = logging.getLogger("pumphouse.subscriber")
+
+
+class Exits:
+    """The deliveries of one subscription, and what becomes of them.
+
+    `changed()` is called when a lane may go on, or when there is room again.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        ready: Ready,
+        backend: Backend,
+        clock: Clock,
+        hooks: Hooks,
+        stats: Stats,
+        tasks: asyncio.TaskGroup,
+        changed: Callable[[], object],
+    ) -> None:
+        queue = subscription.queue
+        self.name = queue.known_as.name
+        self.stopping = False
+        self.live: set[Delivery] = set()  # received and neither settled nor lost
+        self.at_work: set[Delivery] = set()  # a handler has it
+        self.waiting: dict[Delivery, tuple[Timer, float]] = {}  # until a retry's delay is over
+        self.by_id: dict[str, Delivery] = {}
+        self.lanes = Lanes()
+        self.attempts = Attempts(fifo=queue.is_fifo, max_attempts=ready.max_attempts)
+        self.settlement = Settlement(backend, ready.queue_url, clock, self, tasks)
+        self.extender = Extender(
+            clock,
+            self,
+            lease_seconds=ready.lease_seconds,
+            max_lease_seconds=queue.max_lease_seconds,
+            extend=queue.extend,
+        )
+        self._subscription = subscription
+        self._queue = queue
+        self._ready = ready
+        self._clock = clock
+        self._hooks = hooks
+        self._stats = stats
+        self._tasks = tasks
+        self._changed = changed
+        self._in_place = (
+            ready.lease_seconds if queue.in_place_seconds is None else queue.in_place_seconds
+        )
+        self._dead_letters = (
+            DeadLetters(backend, ready.dead_letter_url, clock, ready.queue_arn or self.name)
+            if ready.dead_letter_url
+            else None
+        )
+
+    # --- after a handler ------------------------------------------------------------------------
+
+    def finish(self, delivery: Delivery, outcome: Outcome | Stopped, began: float) -> None:
+        """Carry out what came of a handler."""
+        delivery.task = None
+        self.at_work.discard(delivery)
+        if delivery.state is not RUNNING:
+            return  # the stop gave it back before its thread was done
+        if self._hooks.wanted(events.Handled):
+            self._tell(delivery, outcome, began)
+        if isinstance(outcome, Ack):
+            self._stats.acked += 1
+            self._done(delivery)
+        elif delivery.lease_lost:
+            self.attempts.ran(delivery.message_id)
+            self._end(delivery, LOST)
+            self.lanes.done(delivery)
+        elif isinstance(outcome, Drop):
+            self._stats.dropped += 1
+            self._done(delivery)
+        elif isinstance(outcome, Retry):
+            self._stats.retried += 1
+            self._retry(delivery, outcome)
+        elif isinstance(outcome, Reject):
+            self._stats.rejected += 1
+            self.carry(delivery, outcome.reason or "rejected")
+        else:
+            self._stats.stopped += 1
+            self._give_back_group(delivery, 0)
+            self.release(delivery, unrun=True)
+            self.lanes.done(delivery)
+
+    def behind_failure(self, delivery: Delivery) -> None:
+        """A delivery of a batch that ran behind one of its group that failed: it comes again."""
+        delivery.task = None
+        self.at_work.discard(delivery)
+        if delivery.state is not RUNNING:
+            return
+        self.attempts.ran(delivery.message_id)
+        if delivery.lease_lost:
+            self._end(delivery, LOST)
+            self.lanes.done(delivery)
+            return
+        delivery.attempt += 1
+        delivery.move(WAITING)
+        delivery.move(HELD)
+        self.lanes.again(delivery)
+
+    def _done(self, delivery: Delivery) -> None:
+        if self._clock.monotonic() >= delivery.lease_until and not delivery.lease_lost:
+            self._report_lost(delivery, "the handler took longer than the lease")
+        self.delete(delivery)
+        self.lanes.done(delivery)
+
+    def _retry(self, delivery: Delivery, outcome: Retry) -> None:
+        limit = self._ready.max_attempts
+        if limit is not None and delivery.attempt >= limit:
+            self.carry(delivery, outcome.reason or "attempts are used up")
+            return
+        delay = outcome.after_seconds
+        if delay is None:
+            delay = delay_after(self._subscription.retry, delivery.attempt)
+        self.attempts.ran(delivery.message_id)
+        if self._can_wait(delivery, delay):
+            self._stats.retried_in_place += 1
+            delivery.attempt += 1
+            delivery.move(WAITING)
+            timer = self._clock.call_later(delay, partial(self._delay_over, delivery))
+            self.waiting[delivery] = (timer, self._clock.monotonic() + delay)
+            return
+        self._give_back_with_group(delivery, ceil(delay))
+
+    def _can_wait(self, delivery: Delivery, delay: float) -> bool:
+        """Whether a retry can be made in place: the lease kept, the followers held."""
+        if delivery.key is None or self.stopping or delay > self._in_place:
+            return False
+        again = self._clock.monotonic() + delay
+        if not self._queue.extend:
+            return again < delivery.lease_until
+        return (
+            again + self._ready.lease_seconds < delivery.received_at + self._queue.max_lease_seconds
+        )
+
+    def _delay_over(self, delivery: Delivery) -> None:
+        del self.waiting[delivery]
+        delivery.move(HELD)
+        self.lanes.again(delivery)
+        self._changed()
+
+    # --- deletes and releases -------------------------------------------------------------------
+
+    def delete(self, delivery: Delivery) -> None:
+        delivery.move(SETTLING)
+        self.settlement.submit(delivery, Intent.DELETE)
+
+    def release(self, delivery: Delivery, seconds: int = 0, *, unrun: bool = False) -> None:
+        """Make a message visible again in `seconds`; `unrun` for one that had no attempt."""
+        if unrun:
+            self._stats.released += 1
+            self.attempts.unrun(delivery.message_id)
+        if self._clock.monotonic() >= delivery.lease_until:
+            self.lose(delivery, "the lease ended before it could be given back")
+        else:
+            delivery.move(SETTLING)
+            self.settlement.submit(delivery, Intent.RELEASE, seconds)
+
+    def release_waiting(self) -> None:
+        """Give back everything that no handler has; for a stop."""
+        for delivery in self.lanes.clear():
+            self.release(delivery, unrun=True)
+        for delivery, (timer, due) in list(self.waiting.items()):
+            timer.cancel()
+            self.release(delivery, max(0, ceil(due - self._clock.monotonic())))
+            self.lanes.done(delivery)
+        self.waiting.clear()
+
+    def _give_back_with_group(self, delivery: Delivery, seconds: int) -> None:
+        # a FIFO queue hands out nothing of a group whose head is hidden; elsewhere the followers
+        # would overtake it
+        self._give_back_group(delivery, 0 if self._queue.is_fifo else seconds)
+        self.release(delivery, seconds)
+        self.lanes.done(delivery)
+
+    def _give_back_group(self, delivery: Delivery, seconds: int) -> None:
+        """Release all that waits behind a delivery that is not going to succeed here."""
+        for follower in self.lanes.followers(delivery):
+            self.release(follower, seconds, unrun=True)
+
+    # --- to the dead-letter queue ---------------------------------------------------------------
+
+    def carry(self, delivery: Delivery, reason: str) -> None:
+        """To the dead-letter queue; the lane stays taken until it is there."""
+        delivery.move(SETTLING)
+        self._tasks.create_task(self._carry_out(delivery, reason))
+
+    async def _carry_out(self, delivery: Delivery, reason: str) -> None:
+        problem = "there is no dead-letter queue"
+        if self._dead_letters is not None:
+            try:
+                await self._dead_letters.send(delivery, reason, delivery.attempt)
+                problem = ""
+            except Exception as error:
+                problem = describe(error)
+        if not delivery.live:
+            _log.warning("%s: lease of %s lost while it was carried", self.name, delivery)
+        elif problem:
+            _log.error(
+                "%s: message %s can't go to the dead-letter queue (%s); it is tried again later",
+                self.name,
+                delivery.message_id,
+                problem,
+            )
+            delay = ceil(delay_after(self._subscription.retry, delivery.attempt))
+            self._give_back_group(delivery, 0 if self._queue.is_fifo else delay)
+            self.settlement.submit(delivery, Intent.RELEASE, delay)
+        else:
+            self._stats.dead_lettered += 1
+            self._hooks.emit(
+                events.DeadLettered(
+                    self.name,
+                    delivery.message_id,
+                    self._ready.dead_letter_name,
+                    delivery.attempt,
+                    reason,
+                )
+            )
+            self.settlement.submit(delivery, Intent.DELETE)
+        self.lanes.done(delivery)
+        self._changed()
+
+    # --- what settlement and the extender tell --------------------------------------------------
+
+    def on_settled(self, delivery: Delivery, intent: Intent) -> None:
+        if intent is Intent.DELETE:
+            self._stats.deleted += 1
+            if self.attempts:
+                self.attempts.forget(delivery.message_id)
+        self._end(delivery, SETTLED)
+
+    def on_extended(self, delivery: Delivery) -> None:
+        delivery.show_lease()
+        self.extender.renewed(delivery)
+
+    def on_refused(self, delivery: Delivery, intent: Intent, error: Exception) -> None:
+        if intent is Intent.EXTEND:
+            if not delivery.lease_lost:
+                self.on_lease_over(delivery, f"it can't be extended: {describe(error)}")
+            return
+        self._stats.settle_failed += 1
+        verb: Literal["delete", "release"] = "delete" if intent is Intent.DELETE else "release"
+        _log.warning("%s: message %s: %s failed: %s", self.name, delivery.message_id, verb, error)
+        self._hooks.emit(events.SettleFailed(self.name, delivery.message_id, verb, describe(error)))
+        if intent is Intent.DELETE:
+            self.attempts.done_unconfirmed(delivery.message_id)
+            self._give_back_group(delivery, 0)
+        self._end(delivery, LOST)
+
+    def extend(self, delivery: Delivery, seconds: int) -> None:
+        self.settlement.submit(delivery, Intent.EXTEND, seconds)
+
+    def on_lease_over(self, delivery: Delivery, reason: str) -> None:
+        if delivery.state is SETTLING:
+            if delivery.intent is Intent.NONE:  # it is being carried, and somebody else may have it
+                self.lose(delivery, reason)
+            return  # otherwise settlement finds out, and says what came of it
+        if delivery.state is HELD:
+            self.attempts.unrun(delivery.message_id)
+            for follower in self.lanes.cut(delivery):
+                self.release(follower, unrun=True)
+            self.lose(delivery, reason)
+            return
+        self._give_back_group(delivery, 0)
+        if delivery.state is RUNNING:
+            self._report_lost(delivery, reason)
+            cancel = self._subscription.on_lease_lost == "cancel" and not self._subscription.batch
+            if cancel and delivery.task is not None:
+                delivery.stop_reason = reason
+                delivery.task.cancel()
+        elif delivery.state is WAITING:
+            self.waiting.pop(delivery)[0].cancel()
+            self.lose(delivery, reason)
+            self.lanes.done(delivery)
+
+    def on_stall(self, seconds: float) -> None:
+        self._stats.stalls += 1
+        _log.error("%s: the event loop was blocked for %.1f s", self.name, seconds)
+        self._hooks.emit(events.LoopStalled(self.name, seconds))
+
+    def lose(self, delivery: Delivery, reason: str) -> None:
+        """The lease of a delivery that no handler has is over."""
+        self._report_lost(delivery, reason)
+        self._end(delivery, LOST)
+
+    def _report_lost(self, delivery: Delivery, reason: str) -> None:
+        if not delivery.lease_lost:
+            delivery.lease_lost = True
+            if delivery.lease is not None:
+                delivery.lease.lost = True
+            self._stats.leases_lost += 1
+            _log.warning("%s: lease of %s lost: %s", self.name, delivery.message_id, reason)
+            running = delivery.state is RUNNING
+            self._hooks.emit(events.LeaseLost(self.name, delivery.message_id, reason, running))
+
+    def _end(self, delivery: Delivery, state: State) -> None:
+        """The last thing that happens to a delivery."""
+        delivery.move(state)
+        self.live.discard(delivery)
+        if self.by_id.get(delivery.message_id) is delivery:
+            del self.by_id[delivery.message_id]
+        self._changed()
+
+    def _tell(self, delivery: Delivery, outcome: Outcome | Stopped, began: float) -> None:
+        name = type(outcome).__name__.lower()
+        if delivery.lease_lost and not isinstance(outcome, Ack):
+            name = "lost"
+        self._hooks.emit(
+            events.Handled(
+                self.name,
+                delivery.message_id,
+                name,  # type: ignore[arg-type]
+                delivery.attempt,
+                self._clock.monotonic() - began,
+                getattr(outcome, "reason", ""),
+            )
+        )
