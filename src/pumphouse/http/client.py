@@ -35,7 +35,7 @@ from pumphouse.errors import (
 from pumphouse.hooks import Hooks
 from pumphouse.http import retry as rules
 from pumphouse.http.connection import Answer, ExchangeFailed
-from pumphouse.http.credentials import BotocoreChain, Keeper, Source, as_source
+from pumphouse.http.credentials import BotocoreChain, Keeper, Source
 from pumphouse.http.dial import tls_context
 from pumphouse.http.endpoint import (
     Configuration,
@@ -175,8 +175,9 @@ class HttpBackend:
         self._configuration = Configuration(
             region=region, endpoint_url=endpoint_url, profile=profile
         )
-        source = as_source(credentials) if credentials else BotocoreChain(self._configuration)
-        self._keeper = Keeper(source, self.clock, self.hooks)
+        self._keeper = Keeper(
+            credentials or BotocoreChain(self._configuration), self.clock, self.hooks
+        )
         self._tls: ssl.SSLContext | None = tls_context
         self._endpoints: dict[str, Endpoint] = {}  # by service, where one is for all operations
         self._regional: dict[tuple[str, str], Endpoint] = {}  # where the operation's region decides

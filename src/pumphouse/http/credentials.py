@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pumphouse.backoff import full_jitter
@@ -38,14 +39,18 @@ _NEVER = float("inf")
 
 
 class Keeper:
-    """Keeps keys from one source."""
+    """Keeps keys from one source; or keys that stay as they are."""
 
-    def __init__(self, source: Source, clock: Clock, hooks: Hooks) -> None:
-        self._source = source
+    def __init__(self, source: Keys | Source, clock: Clock, hooks: Hooks) -> None:
         self._clock = clock
         self._hooks = hooks
         self._keys: Keys | None = None
         self._renew_at = 0.0  # seconds since the epoch
+        if isinstance(source, Keys):
+            self._keys, self._renew_at = source, _NEVER
+            self._source: Source = partial(copy.copy, source)
+        else:
+            self._source = source
         self._failures = 0
         self._retry_at = 0.0
         self._error: PumphouseError | None = None
@@ -196,10 +201,3 @@ class BotocoreChain:
 
     def __repr__(self) -> str:
         return "BotocoreChain()"
-
-
-def as_source(credentials: Keys | Source) -> Source:
-    """A source from what a user gives: keys that stay, or a callable."""
-    if isinstance(credentials, Keys):
-        return lambda: credentials
-    return credentials
