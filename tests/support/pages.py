@@ -204,7 +204,7 @@ class Page:
         serves = line.startswith("pumphouse serve")
         if serves and "--port" not in line:
             line += f" --port {self.port}"
-        elif not any(command.shown):
+        if not serves and not any(command.shown):
             raise PageError(f"`{line}` shows no output by which it could be seen to have started")
         output = self.folder / f".output-{len(list(self.folder.glob('.output-*')))}"
         with output.open("wb") as stream:

@@ -13,7 +13,13 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+)
 
 from pumphouse.demo.events import BadLine, Events, InputError, load
 from pumphouse.demo.report import Journal, Report
@@ -92,20 +98,19 @@ def _progress(console: Console, total: int) -> Iterator[Watch]:
 
 @contextmanager
 def _live(console: Console, total: int) -> Iterator[Watch]:
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=min(40, max(4, console.width - 40))),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=console,
-    )
+    columns: list[ProgressColumn] = [TextColumn("{task.description}"), MofNCompleteColumn()]
+    if console.width >= 40:
+        columns.insert(1, BarColumn(bar_width=min(40, console.width // 3)))
+    if console.width >= 60:
+        columns.append(TextColumn("{task.fields[note]}"))
+    progress = Progress(*columns, console=console)
     with progress:
         sent = progress.add_task("sent", total=total, note="")
         settled = progress.add_task("settled", total=total, note="")
 
         def watch(journal: Journal) -> None:
             progress.update(sent, completed=len(journal.confirmed))
-            note = f"{journal.retries} retried, {len(journal.dead_lettered)} dead"
+            note = f"{journal.retries} retried, {len(journal.dead_lettered)} dead-lettered"
             progress.update(settled, completed=journal.settled, note=note)
 
         yield watch
