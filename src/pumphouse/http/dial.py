@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import ipaddress
 import os
 import socket
 import ssl
@@ -140,8 +141,10 @@ async def _connect(
 ) -> tuple[asyncio.Transport, P]:
     loop = asyncio.get_running_loop()
     secure = origin.scheme == "https"
-    # the standard loop tries IPv6 and IPv4 side by side; others try one after the other
-    hurry: Any = {"happy_eyeballs_delay": 0.25} if isinstance(loop, asyncio.BaseEventLoop) else {}
+    hurry: Any = {}
+    if isinstance(loop, asyncio.BaseEventLoop) and not _is_address(origin.host):
+        # the standard loop can try IPv6 and IPv4 side by side; others try one after the other
+        hurry = {"happy_eyeballs_delay": 0.25}
     return await loop.create_connection(
         make,
         origin.host,
@@ -150,6 +153,14 @@ async def _connect(
         server_hostname=origin.host if secure else None,
         **hurry,
     )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 async def _tunnelled(
