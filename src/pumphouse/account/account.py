@@ -85,9 +85,9 @@ class Scope:
             try:
                 name = parse_queue_url(url)
             except ValueError:
-                raise _bad_address(url) from None
+                raise fault("QueueDoesNotExist") from None
         if name.region and name.region != self.region:
-            raise _bad_address(url)
+            raise fault("InvalidAddress", f"The address {url} is not valid for this endpoint.")
         scope = self.account.scope(self.region, name.account_id or self.account_id)
         queue = scope.queues.get(name.name) if scope else None
         if queue is None:
@@ -275,10 +275,6 @@ def _listed(queues: Collection[Queue]) -> str:
     if len(queues) > 20:
         lines.append(f"\n  and {len(queues) - 20} more")
     return f"{len(queues)} queue{'' if len(queues) == 1 else 's'}{''.join(lines)}"
-
-
-def _bad_address(url: str) -> Exception:
-    return fault("InvalidAddress", f"The address {url} is not valid for this endpoint.")
 
 
 # --- which handler carries out what ---------------------------------------------------------------

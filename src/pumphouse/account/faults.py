@@ -187,7 +187,8 @@ class Faults:
         return rule.behaviour
 
     def _set(self, action: Action, behaviour: _Behaviour, times: int | None) -> None:
-        self._rules.setdefault(self._name(action), deque()).append(_Rule(behaviour, times))
+        rule = _Rule(behaviour, times)
+        self._rules.setdefault(self._name(action), deque()).append(rule)
 
     def _name(self, action: Action) -> str:
         name = action if isinstance(action, str) else action.action

@@ -313,7 +313,8 @@ class Queue(ABC):
             parts.append(f"{self.delayed} delayed")
         parts += self._repr_parts()
         if self.parking.occupied:
-            parts.append(f"{len(self.parking)} receives waiting")
+            waiting = len(self.parking)
+            parts.append(f"{waiting} receive{'' if waiting == 1 else 's'} waiting")
         if self.deleted:
             parts = ["deleted"]
         return f"<{type(self).__name__} {self.name.name}: {', '.join(parts)}>"

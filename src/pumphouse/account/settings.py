@@ -203,6 +203,29 @@ def _choice(*values: str) -> Callable[[str, str], str]:
     return parse
 
 
+_POLICY_KEYS = {"Version", "Id", "Statement"}
+_STATEMENT_KEYS = {
+    "Sid",
+    "Effect",
+    "Principal",
+    "NotPrincipal",
+    "Action",
+    "NotAction",
+    "Resource",
+    "NotResource",
+    "Condition",
+}
+
+
+def _is_statement(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.keys() <= _STATEMENT_KEYS
+        and value.get("Effect") in ("Allow", "Deny")
+        and isinstance(value.get("Action", value.get("NotAction")), str | list)
+    )
+
+
 def _policy(name: str, text: str) -> str:
     """An access policy, in its shortest form; "" takes it away."""
     if not text:
@@ -216,13 +239,12 @@ def _policy(name: str, text: str) -> str:
     statements = policy.get("Statement")
     if isinstance(statements, dict):
         statements = [statements]
-    if not isinstance(statements, list) or not statements:
-        raise _invalid(name)
-    if policy.get("Version", "2008-10-17") not in ("2008-10-17", "2012-10-17"):
-        raise _invalid(name)
-    if any(
-        not isinstance(statement, dict) or statement.get("Effect") not in ("Allow", "Deny")
-        for statement in statements
+    if (
+        not policy.keys() <= _POLICY_KEYS
+        or policy.get("Version", "2008-10-17") not in ("2008-10-17", "2012-10-17")
+        or not isinstance(statements, list)
+        or not statements
+        or not all(_is_statement(statement) for statement in statements)
     ):
         raise _invalid(name)
     if len(statements) > MAX_POLICY_STATEMENTS:
