@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pumphouse.account import Account
 from pumphouse.clock import VirtualClock
@@ -225,6 +228,51 @@ async def test_an_empty_source_is_done_at_once(account: Account, clock: VirtualC
     [task] = await tasks(account)
     assert task.status == "COMPLETED"
     assert task.approximate_number_of_messages_moved == 0
+
+
+step = st.one_of(
+    st.tuples(st.just("advance"), st.floats(0, 3)),
+    st.tuples(st.just("receive"), st.sampled_from(["dead", "target", "q"])),
+    st.tuples(st.just("start"), st.sampled_from([None, 1, 3, 40])),
+    st.tuples(st.just("start home"), st.sampled_from([None, 1, 3, 40])),
+    st.tuples(st.just("cancel"), st.just(0)),
+)
+
+
+@pytest.mark.parametrize("suffix", ["", ".fifo"])
+@settings(max_examples=40, deadline=None)
+@given(steps=st.lists(step, min_size=5, max_size=40), number=st.integers(1, 9))
+async def test_nothing_is_lost_or_doubled(
+    suffix: str, steps: list[tuple[str, Any]], number: int
+) -> None:
+    clock = VirtualClock()
+    account = Account(clock=clock)
+    await pipe(account, "q" + suffix, dead="dead" + suffix)
+    await kill(account, "q" + suffix, *(f"{i:02}" for i in range(number)))
+    for what, value in steps:
+        if what == "advance":
+            await clock.advance(value)
+        elif what == "receive":
+            await account.execute(
+                ReceiveMessage(value + suffix, max_number_of_messages=3, visibility_timeout=2)
+            )
+        elif what == "cancel":
+            for task in await tasks(account, "dead" + suffix):
+                if task.task_handle:
+                    await account.execute(CancelMessageMoveTask(task.task_handle))
+        elif not any(t.task_handle for t in await tasks(account, "dead" + suffix)):
+            target = None if what == "start home" else "target" + suffix
+            await start(account, "dead" + suffix, target, value)
+    for task in await tasks(account, "dead" + suffix):
+        if task.task_handle:
+            await account.execute(CancelMessageMoveTask(task.task_handle))
+    await clock.advance(3)
+    assert clock.next_timer is None
+    found: list[str] = []
+    for name in ("q", "dead", "target"):  # from `q` they go to `dead`
+        held = [message.body for message in await receive(account, name + suffix)]
+        found += held
+    assert sorted(found) == [f"{i:02}" for i in range(number)]
 
 
 # --- ends ---------------------------------------------------------------------------------------
