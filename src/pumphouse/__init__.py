@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from pumphouse.subscriber.outcomes import Reply as Reply
     from pumphouse.subscriber.outcomes import Retry as Retry
     from pumphouse.subscriber.queue import Queue as Queue
+    from pumphouse.transport import Lease as Lease
+    from pumphouse.transport import LeaseTransport as LeaseTransport
+    from pumphouse.transport import PriorityTransport as PriorityTransport
 
 # public name: the module that defines it
 _WHERE = {
@@ -52,10 +55,13 @@ _WHERE = {
     "Drop": "subscriber.outcomes",
     "HttpBackend": "http",
     "Keys": "http",
+    "Lease": "transport",
     "LeaseLostError": "errors",
+    "LeaseTransport": "transport",
     "Message": "model",
     "NetworkError": "errors",
     "OutcomeUnknownError": "errors",
+    "PriorityTransport": "transport",
     "PumphouseError": "errors",
     "Queue": "subscriber.queue",
     "QueueDoesNotExist": "errors",

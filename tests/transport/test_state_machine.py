@@ -100,9 +100,7 @@ class Leases(RuleBasedStateMachine):
         self.run(self._first())
 
     async def _first(self) -> None:
-        self.url = (
-            await LeaseTransport.create("jobs", self.account, clock=self.clock)
-        ).queue_url
+        self.url = (await LeaseTransport.create("jobs", self.account, clock=self.clock)).queue_url
 
     def run(self, work: Awaitable[T]) -> T:
         async def together() -> T:
@@ -401,4 +399,3 @@ TestLeases.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-

@@ -7,5 +7,14 @@ are in `pumphouse.sync`, and harel's shape of both in `pumphouse.integrations.ha
 from pumphouse.transport.codecs import Codec, codec_for
 from pumphouse.transport.lease import Lease
 from pumphouse.transport.lease_transport import LeaseTransport
+from pumphouse.transport.priority import Levels, LocalLevels, PriorityTransport
 
-__all__ = ["Codec", "Lease", "LeaseTransport", "codec_for"]
+__all__ = [
+    "Codec",
+    "Lease",
+    "LeaseTransport",
+    "Levels",
+    "LocalLevels",
+    "PriorityTransport",
+    "codec_for",
+]

@@ -41,7 +41,12 @@ from pumphouse.transport.tasks import Tasks
 
 _LOST = (ReceiptHandleExpired, ReceiptHandleIsInvalid, MessageNotInflight)
 _ATTEMPT_ID = "ReceiveRequestAttemptId"
-_SYSTEM_ATTRIBUTES = ["MessageGroupId", "ApproximateReceiveCount", "SequenceNumber"]
+_SYSTEM_ATTRIBUTES = [
+    "ApproximateReceiveCount",
+    "MessageDeduplicationId",
+    "MessageGroupId",
+    "SequenceNumber",
+]
 
 
 class Engine:

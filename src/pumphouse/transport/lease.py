@@ -44,25 +44,32 @@ class Lease(Generic[E]):
     """
 
     __slots__ = (
+        "__weakref__",
         "_clock",
         "_codec",
         "_event",
         "_held",
+        "deduplication_id",
         "group_id",
         "message_id",
+        "queue_url",
         "receive_count",
         "sequence_number",
         "token",
         "worker_id",
     )
 
-    def __init__(self, held: Held, worker_id: str, codec: Codec[E], clock: Clock) -> None:
+    def __init__(
+        self, held: Held, worker_id: str, codec: Codec[E], clock: Clock, queue_url: str
+    ) -> None:
         message = held.message
+        self.queue_url = queue_url
         self.group_id = held.group_id
         self.token = message.receipt_handle
         self.message_id = message.message_id
         self.receive_count = int(message.attributes.get("ApproximateReceiveCount", "1"))
         self.sequence_number = message.attributes.get("SequenceNumber", "")
+        self.deduplication_id = message.attributes.get("MessageDeduplicationId", "")
         self.worker_id = worker_id
         self._held = held
         self._codec = codec
@@ -106,6 +113,11 @@ class Lease(Generic[E]):
     def settled(self) -> bool:
         """Whether an ack or a nack of this lease was confirmed."""
         return self._held.state is State.GONE and not self._held.lost
+
+    @property
+    def over(self) -> bool:
+        """Whether the lease is settled or lost."""
+        return self.lost or self._held.state is State.GONE
 
     def held(self) -> Held:
         """What the transport knows of the lease, if it can still be acted on.

@@ -8,9 +8,8 @@ timeout" in the developer guide).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Generic, NoReturn, TypeVar
 from uuid import uuid4
@@ -31,7 +30,7 @@ from pumphouse.protocol.attributes import (
 from pumphouse.protocol.operations import SendMessage
 from pumphouse.transport.codecs import codec_for
 from pumphouse.transport.engine import Engine
-from pumphouse.transport.keeper import Keeper
+from pumphouse.transport.holding import claimed, leases
 from pumphouse.transport.lease import Duration, Lease, whole_seconds
 from pumphouse.transport.opening import open_queue
 from pumphouse.transport.pieces import Held
@@ -88,14 +87,14 @@ class LeaseTransport(Generic[E]):
         self.codec = codec_for(events)
         self.coalesce = coalesce
         self.one_per_receive = one_per_receive
-        self._backend = backend
-        self._clock = clock or RealClock()
-        self._wait = whole_seconds(wait_seconds, "wait_seconds", MAX_WAIT_SECONDS)
+        self.backend = backend
+        self.clock = clock or RealClock()
+        self.wait_seconds = whole_seconds(wait_seconds, "wait_seconds", MAX_WAIT_SECONDS)
         self._max_message_bytes = max_message_bytes
         self._engine = Engine(
             backend,
             queue_url,
-            self._clock,
+            self.clock,
             coalesce=coalesce,
             one_per_receive=one_per_receive,
             ack_linger_seconds=ack_linger_seconds,
@@ -160,15 +159,24 @@ class LeaseTransport(Generic[E]):
                 await backend.aclose()
             raise
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._engine.closed
+
     # --- publishing -----------------------------------------------------------------------------
 
-    async def publish(self, group_id: str, event: E, priority: int = 0) -> Receipt:
+    async def publish(
+        self, group_id: str, event: E, priority: int = 0, *, deduplication_id: str | None = None
+    ) -> Receipt:
         """Put an event at the end of its group; returns when SQS has confirmed it.
 
         Every publish has a deduplication id of its own, so the same event can be published again,
-        and a try whose answer was lost is repeated without a double. Raises `UsageError` for a
-        priority other than 0, a group id that SQS does not take (1 to 128 of A-Z, a-z, 0-9 and
-        ASCII punctuation), and an event that the codec or SQS does not take;
+        and a try whose answer was lost is repeated without a double. With a `deduplication_id` of
+        yours, what you publish again within five minutes counts once.
+
+        Raises `UsageError` for a priority other than 0, a group id that SQS does not take (1 to 128
+        of A-Z, a-z, 0-9 and ASCII punctuation), and an event that the codec or SQS does not take;
         `MessageTooLargeError`; and what SQS answers, `OutcomeUnknownError` included.
         """
         self._engine.check_open()
@@ -178,6 +186,11 @@ class LeaseTransport(Generic[E]):
             raise UsageError(
                 f"the group id {group_id!r} is not 1 to 128 letters, digits and ASCII punctuation"
             )
+        if deduplication_id is not None and not is_token(deduplication_id):
+            raise UsageError(
+                f"the deduplication id {deduplication_id!r} is not 1 to 128 letters, digits and "
+                "ASCII punctuation"
+            )
         body, attributes = encode(self.codec.encode(event))
         if (size := message_size(body, attributes)) > self._max_message_bytes:
             raise MessageTooLargeError(size, self._max_message_bytes)
@@ -185,7 +198,7 @@ class LeaseTransport(Generic[E]):
             self.queue_url,
             body,
             message_attributes=attributes or None,
-            message_deduplication_id=uuid4().hex,
+            message_deduplication_id=deduplication_id or uuid4().hex,
             message_group_id=group_id,
         )
         sent = await self._repeated(operation)
@@ -206,10 +219,10 @@ class LeaseTransport(Generic[E]):
         """Execute an operation that may be carried out twice, again after passing failures."""
         for attempt in range(1, MAX_ATTEMPTS):
             try:
-                return await self._backend.execute(operation)
+                return await self.backend.execute(operation)
             except PASSING:
-                await self._clock.sleep(full_jitter(attempt))
-        return await self._backend.execute(operation)
+                await self.clock.sleep(full_jitter(attempt))
+        return await self.backend.execute(operation)
 
     # --- claiming -------------------------------------------------------------------------------
 
@@ -234,35 +247,39 @@ class LeaseTransport(Generic[E]):
         self._engine.check_open()
         if min_priority:
             _refuse_priority(f"claim(min_priority={min_priority!r})")
-        wait = self._wait
+        wait = self.wait_seconds
         if wait_seconds is not None:
             wait = whole_seconds(wait_seconds, "wait_seconds", MAX_WAIT_SECONDS)
         lease_for = whole_seconds(visibility, "visibility")
         held = await self._engine.claim(worker_id, lease_for, wait)
-        return None if held is None else Lease(held, worker_id, self.codec, self._clock)
+        return (
+            None if held is None else Lease(held, worker_id, self.codec, self.clock, self.queue_url)
+        )
 
-    async def leases(
-        self, worker_id: str, visibility: Duration, *, wait_seconds: Duration = MAX_WAIT_SECONDS
+    def leases(
+        self,
+        worker_id: str,
+        visibility: Duration,
+        min_priority: int = 0,
+        *,
+        wait_seconds: Duration = MAX_WAIT_SECONDS,
     ) -> AsyncIterator[Lease[E]]:
         """Leases as they come, until the transport is closed: `async for lease in …`.
 
         Each lease is the body's to ack, nack or extend; it may be handed to a task and settled
         there. `wait_seconds` is how long one receive waits, and so how long `close()` may take.
         """
-        while not self._engine.closed:
-            lease = await self.claim(worker_id, visibility, wait_seconds=wait_seconds)
-            if lease is not None:
-                yield lease
+        return leases(self, worker_id, visibility, min_priority, wait_seconds)
 
-    @asynccontextmanager
-    async def claimed(
+    def claimed(
         self,
         worker_id: str,
         visibility: Duration,
+        min_priority: int = 0,
         *,
         wait_seconds: Duration | None = None,
         nack_delay: Duration = 0,
-    ) -> AsyncIterator[Lease[E]]:
+    ) -> AbstractAsyncContextManager[Lease[E]]:
         """A lease for the length of a block: extended while it is held, acked when the block ends,
         nacked with `nack_delay` when it raises or is cancelled.
 
@@ -270,27 +287,16 @@ class LeaseTransport(Generic[E]):
         block that settles its lease itself is left alone. When the lease is lost, `lease.lost` says
         so during the block, and the ack at its end raises `LeaseLostError`.
         """
-        whole_seconds(nack_delay, "nack_delay")
-        while (
-            lease := await self.claim(
-                worker_id,
-                visibility,
-                wait_seconds=MAX_WAIT_SECONDS if wait_seconds is None else wait_seconds,
-            )
-        ) is None:
-            self._engine.check_open()
-            if wait_seconds is not None:
-                raise TimeoutError(f"nothing to claim within {wait_seconds} seconds")
-        try:
-            async with Keeper(self._clock, self._engine.tasks, lease, self.extend, visibility):
-                yield lease
-        except BaseException:
-            if not lease.lost and not lease.settled:
-                with suppress(Exception):  # the block's own error is the one to hear of
-                    await asyncio.shield(self.nack(lease, nack_delay))
-            raise
-        if not lease.settled:
-            await self.ack(lease)
+        return claimed(
+            self,
+            worker_id,
+            visibility,
+            min_priority,
+            wait_seconds,
+            nack_delay,
+            self.clock,
+            self._engine.tasks,
+        )
 
     # --- settling -------------------------------------------------------------------------------
 
