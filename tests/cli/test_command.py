@@ -138,3 +138,9 @@ def test_closed_streams_are_no_fault(closed: str) -> None:
 
 def test_a_run_that_nobody_sees_is_no_fault() -> None:
     assert run('"$PUMPHOUSE" demo >&- 2>&- <&-').returncode == 0
+
+
+def test_a_locale_that_cannot_write_a_name_is_no_fault() -> None:
+    done = run('PYTHONIOENCODING=ascii "$PUMPHOUSE" demo --input "nowhere-é.jsonl"')
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "pumphouse: cannot read nowhere-\\xe9.jsonl: No such file or directory\n"

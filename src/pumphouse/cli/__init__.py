@@ -11,6 +11,7 @@ whoever reads the output has gone. A traceback is a bug in pumphouse.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Annotated
@@ -159,6 +160,9 @@ def run_app(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and end the process with its exit code. The console script `pumphouse`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # whatever the locale can't write
     sys.exit(run_command(arguments))
 
 

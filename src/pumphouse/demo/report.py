@@ -34,6 +34,7 @@ class Journal:
     moments: list[tuple[Moment, int]] = field(default_factory=list)
     handled: set[int] = field(default_factory=set)
     dead_lettered: set[int] = field(default_factory=set)
+    ended: set[int] = field(default_factory=set)
     retries: int = 0
     _started: set[int] = field(default_factory=set)
 
@@ -41,8 +42,10 @@ class Journal:
         self.moments.append((moment, line))
         if moment is Moment.HANDLED:
             self.handled.add(line)
+            self.ended.add(line)
         elif moment is Moment.DEAD_LETTERED:
             self.dead_lettered.add(line)
+            self.ended.add(line)
         elif moment is Moment.STARTED:
             self.retries += line in self._started
             self._started.add(line)
@@ -50,7 +53,7 @@ class Journal:
     @property
     def settled(self) -> int:
         """How many events need nothing more."""
-        return len(self.handled | self.dead_lettered) + len(self.unconfirmed)
+        return len(self.ended) + len(self.unconfirmed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class Service:
 
     async def bury(self, message: Message) -> None:
         """Note what came out of the dead-letter queue: it is known by its group and its body."""
-        ended = self.journal.handled | self.journal.dead_lettered
+        ended = self.journal.ended
         lines = self._by_body[message.group_id or "", message.text]
         self.note(Moment.DEAD_LETTERED, next((n for n in lines if n not in ended), lines[0]))
 
