@@ -6,8 +6,6 @@ reference; the words are AWS's own. A sender's own checks, worded for it, are in
 
 from __future__ import annotations
 
-import re
-
 from pumphouse.account.settings import QueueSettings
 from pumphouse.errors import ServiceError
 from pumphouse.protocol.attributes import (
@@ -15,6 +13,8 @@ from pumphouse.protocol.attributes import (
     MAX_DELAY_SECONDS,
     base_data_type,
     forbidden_character,
+    is_name_text,
+    is_number,
     is_token,
 )
 from pumphouse.protocol.faults import fault
@@ -30,9 +30,6 @@ Request = SendMessage | SendMessageBatchRequestEntry
 TRACE_HEADER = "AWSTraceHeader"
 
 _LONGEST = 256
-# AWS also takes the accented letters of Latin-1 and Latin Extended-A, whatever its guide says.
-_NAME = re.compile(r"[A-Za-z0-9_.\-\u00c0-\u017f]+")
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _CHARACTERS = (
     "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | "
     "#x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF"
@@ -138,7 +135,7 @@ def _check_name(name: str) -> None:
         raise _refused("The request must contain non-empty message (user) attribute names.")
     if len(name) > _LONGEST:
         raise _refused(f"Message (user) attribute name must be shorter than {_LONGEST} bytes.")
-    if not _NAME.fullmatch(name):
+    if not is_name_text(name):
         raise _refused(
             "Message (user) attributes name can only contain upper and lower score characters, "
             "digits, periods, hyphens and underscores. "
@@ -187,7 +184,7 @@ def _check_value(kind: str, name: str, attribute: MessageAttributeValue) -> None
         )
     if text is not None and forbidden_character(text) is not None:
         raise _refused(_CHARACTERS)
-    if base == "Number" and not _NUMBER.fullmatch(text or ""):
+    if base == "Number" and not is_number(text or ""):
         raise _refused(f"Can't cast the value of message {kind} attribute '{name}' to a number.")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import md5
 from struct import pack
 
@@ -23,8 +24,9 @@ MAX_DELAY_SECONDS = 900
 MAX_WAIT_SECONDS = 20
 
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_FORBIDDEN_ASCII = bytes([*range(9), 11, 12, *range(14, 32)])
 # AWS also takes the accented letters of Latin-1 and Latin Extended-A, whatever its guide says.
-_ATTRIBUTE_NAME = re.compile(r"[A-Za-z0-9_.\-\u00c0-\u017f]{1,256}")
+_NAME_TEXT = re.compile(r"[A-Za-z0-9_.\-\u00c0-\u017f]+")
 _RESERVED_PREFIX = re.compile(r"(?:aws\.|amazon\.)", re.IGNORECASE)
 _DATA_TYPE = re.compile(r"(String|Number|Binary)(?:\..*)?", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
@@ -48,19 +50,24 @@ def md5_of_attributes(attributes: Mapping[str, MessageAttributeValue] | None) ->
     """
     if not attributes:
         return None
-    digest = md5(usedforsecurity=False)
+    parts: list[bytes] = []
     for name in sorted(attributes):
         attribute = attributes[name]
-        for text in (name, attribute.data_type):
-            data = text.encode()
-            digest.update(pack(">I", len(data)) + data)
-        if attribute.data_type.startswith("Binary"):
+        data_type = attribute.data_type
+        if data_type.startswith("Binary"):
             data = attribute.binary_value or b""
-            digest.update(_BINARY + pack(">I", len(data)) + data)
         else:
             data = (attribute.string_value or "").encode()
-            digest.update(_STRING + pack(">I", len(data)) + data)
-    return digest.hexdigest()
+        parts += (_preamble(name, data_type), pack(">I", len(data)), data)
+    return md5(b"".join(parts), usedforsecurity=False).hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _preamble(name: str, data_type: str) -> bytes:
+    """What stands before an attribute's value in the digest; the same names come again."""
+    kind = _BINARY if data_type.startswith("Binary") else _STRING
+    texts = (text.encode() for text in (name, data_type))
+    return b"".join(pack(">I", len(data)) + data for data in texts) + kind
 
 
 def attributes_size(attributes: Mapping[str, MessageAttributeValue] | None) -> int:
@@ -69,7 +76,7 @@ def attributes_size(attributes: Mapping[str, MessageAttributeValue] | None) -> i
         return 0
     size = 0
     for name, attribute in attributes.items():
-        size += len(name.encode()) + len(attribute.data_type.encode())
+        size += text_size(name) + text_size(attribute.data_type)
         if attribute.binary_value is not None:
             size += len(attribute.binary_value)
         elif attribute.string_value is not None:
@@ -92,23 +99,36 @@ def forbidden_character(text: str) -> str | None:
 
     Taken are #x9, #xA, #xD, #x20 to #xD7FF, #xE000 to #xFFFD and #x10000 to #x10FFFF.
     """
+    if text.isascii():  # nearly all texts are told to be good without the slow search
+        if len(text) <= 64:
+            if text.isprintable():
+                return None
+        elif len(text.encode().translate(None, _FORBIDDEN_ASCII)) == len(text):
+            return None
     found = _FORBIDDEN.search(text)
     return found.group() if found else None
 
 
+@lru_cache(maxsize=1024)
 def attribute_name_fault(name: str) -> str | None:
     """Why SQS takes no attribute of this name, or None where it does."""
     if not name:
         return "is empty"
     if len(name) > 256:
         return "is longer than 256 characters"
-    if not _ATTRIBUTE_NAME.fullmatch(name):
+    if not is_name_text(name):
         return "may hold only letters, digits, underscore, hyphen and period"
     if _RESERVED_PREFIX.match(name):
         return "starts with AWS. or Amazon., which AWS keeps for itself"
     if name.startswith(".") or name.endswith(".") or ".." in name:
         return "may not start or end with a period, nor hold two in a row"
     return None
+
+
+@lru_cache(maxsize=1024)
+def is_name_text(text: str) -> bool:
+    """Whether a text holds nothing but what may stand in an attribute's name."""
+    return _NAME_TEXT.fullmatch(text) is not None
 
 
 def base_data_type(data_type: str) -> str | None:
