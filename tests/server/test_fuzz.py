@@ -62,10 +62,10 @@ VALID = json.dumps(
         ],
     }
 ).encode()
-FORM_WORDS = (
-    "Action Attribute Entries MessageAttribute Name Value Tag SendMessageBatchRequestEntry member "
-    "entry DataType Key 0 1 2 -1"
-).split()
+FORM_WORDS = [
+    *("Action", "Attribute", "Entries", "MessageAttribute", "Name", "Value", "Tag", "Key"),
+    *("SendMessageBatchRequestEntry", "member", "entry", "DataType", "0", "1", "2", "-1"),
+]
 FORM_NAMES = st.lists(
     st.sampled_from(FORM_WORDS + NAMES) | st.text(max_size=4), min_size=1, max_size=5
 ).map(".".join)

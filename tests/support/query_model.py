@@ -1,7 +1,7 @@
 """A botocore client that speaks SQS's query protocol, as botocore itself did before 1.31.81.
 
 Today's service model has only the JSON protocol; what the older one said of the wire is put back
-here: the protocol, the namespace, and the names of lists and maps.
+here: the protocol, the namespace, and the names of lists, maps and errors.
 """
 
 from __future__ import annotations
@@ -52,6 +52,25 @@ _MEMBERS = {
     "Tags": "Tag",
     "tags": "Tag",
 }
+# Codes of errors, by the shape of the exception; the others are called as their shape is.
+_CODES = {
+    "QueueDoesNotExist": "AWS.SimpleQueueService.NonExistentQueue",
+    "QueueNameExists": "QueueAlreadyExists",
+    **{
+        name: f"AWS.SimpleQueueService.{name}"
+        for name in (
+            "BatchEntryIdsNotDistinct",
+            "BatchRequestTooLong",
+            "EmptyBatchRequest",
+            "InvalidBatchEntryId",
+            "MessageNotInflight",
+            "PurgeQueueInProgress",
+            "QueueDeletedRecently",
+            "TooManyEntriesInBatchRequest",
+            "UnsupportedOperation",
+        )
+    },
+}
 
 
 class _OlderLoader(Loader):
@@ -71,6 +90,8 @@ def _as_query(model: Any) -> Any:
     metadata["protocol"] = "query"
     metadata["xmlNamespace"] = "http://queue.amazonaws.com/doc/2012-11-05/"
     for name, shape in model["shapes"].items():
+        if name in _CODES:
+            shape["error"] = {"code": _CODES[name]}
         if name in _ELEMENTS:
             shape["member"]["locationName"] = _ELEMENTS[name]
         if name in _ENTRIES:

@@ -56,9 +56,13 @@ def run(options: Options) -> int:
     names = asyncio.run(_create(account, options))
     socket = runner.bind(options.host, options.port)
     runner.allow_many_connections()
-    _warn(options)
-    print("\n".join(_banner(options, socket.getsockname()[1], names)), flush=True)
-    runner.Server(Endpoint(account, gate=gate)).run([socket])
+    banner = "\n".join(_banner(options, socket.getsockname()[1], names))
+
+    def tell() -> None:
+        _warn(options)
+        print(banner, flush=True)
+
+    runner.Server(Endpoint(account, gate=gate), on_start=tell).run([socket])
     print("pumphouse: stopped", flush=True)
     return 0
 

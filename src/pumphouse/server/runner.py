@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
 
@@ -26,10 +26,17 @@ BACKLOG = 2048
 
 
 class Server(uvicorn.Server):
-    """Serves an `Endpoint` on a socket until it is told to stop."""
+    """Serves an `Endpoint` on a socket until it is told to stop; `on_start` is called first."""
 
-    def __init__(self, endpoint: Endpoint, *, loop: str = "auto") -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        loop: str = "auto",
+        on_start: Callable[[], object] | None = None,
+    ) -> None:
         self._endpoint = endpoint
+        self._on_start = on_start
         config = uvicorn.Config(
             endpoint,
             http=Connection,
@@ -49,6 +56,11 @@ class Server(uvicorn.Server):
     def stop(self) -> None:
         """Tell the server to stop; it may be called from a signal handler or another thread."""
         self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._on_start is not None:
+            self._on_start()
 
     async def on_tick(self, counter: int) -> bool:
         if counter % 10 == 0:

@@ -23,7 +23,7 @@ from pumphouse.backend import Backend
 from pumphouse.errors import PumphouseError, ServiceError
 from pumphouse.protocol import sqs_json, sqs_query
 from pumphouse.protocol.faults import fault
-from pumphouse.protocol.names import region_of_host
+from pumphouse.protocol.names import is_queue_url, region_of_host
 from pumphouse.protocol.operations import (
     CreateQueueResult,
     GetQueueUrlResult,
@@ -189,6 +189,9 @@ class Endpoint:
             if self._gate is not None:
                 self._gate.check(request)
             operation = protocol.decode(request)
+            url = getattr(operation, "queue_url", None)
+            if url and request.headers.get(b"host", b"").decode("latin-1") not in url:
+                operation = _to_here(operation, url, request)
             if b"x-amzn-trace-id" in request.headers:
                 operation = _traced(operation, request.headers[b"x-amzn-trace-id"])
             result = await self._execute(self._scope(request), operation)
@@ -381,6 +384,17 @@ def _base(request: Request) -> str:
     if _HOST.fullmatch(host):
         return f"{request.origin.partition('://')[0]}://{host.decode()}"
     return request.origin
+
+
+def _to_here(operation: Operation[Any], url: str, request: Request) -> Operation[Any]:
+    """An operation on a queue that has our address, whatever address its client knows it by."""
+    if not is_queue_url(url):
+        return operation
+    try:
+        path = urlsplit(url).path
+    except ValueError:  # an address that is none; the backend says so
+        return operation
+    return replace(operation, queue_url=_base(request) + path)
 
 
 def _from_here(result: Any, request: Request) -> Any:
