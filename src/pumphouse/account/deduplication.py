@@ -53,6 +53,6 @@ class Deduplication:
         self._expiry.clear()
 
 
-def content_id(body: str) -> str:
+def content_id(body: bytes) -> str:
     """The deduplication id that a queue makes from a body: its SHA-256, attributes not counted."""
-    return sha256(body.encode(errors="surrogatepass")).hexdigest()
+    return sha256(body).hexdigest()

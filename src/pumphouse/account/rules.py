@@ -30,6 +30,7 @@ Request = SendMessage | SendMessageBatchRequestEntry
 TRACE_HEADER = "AWSTraceHeader"
 
 _LONGEST = 256
+_CONTROLS = bytes({*range(0x20)} - {*b"\t\n\r"})
 _CHARACTERS = (
     "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | "
     "#x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF"
@@ -59,15 +60,18 @@ def check_fifo(settings: QueueSettings, request: Request, missing: str) -> None:
         )
 
 
-def check_message(settings: QueueSettings, request: Request, size: int) -> None:
-    """Everything else that AWS refuses about a message of `size` bytes; its body is not empty."""
+def check_message(settings: QueueSettings, request: Request, body: bytes, size: int) -> None:
+    """Everything else that AWS refuses about a message of `size` bytes; its body is not empty, and
+    `body` is it in UTF-8."""
     if size > settings.maximum_message_size:
         raise fault(
             "InvalidParameterValue",
             "One or more parameters are invalid. Reason: Message must be shorter than "
             f"{settings.maximum_message_size} bytes.",
         )
-    if forbidden_character(request.message_body) is not None:
+    if len(body.translate(None, _CONTROLS)) != len(body) or (
+        not body.isascii() and forbidden_character(request.message_body) is not None
+    ):
         raise fault("InvalidMessageContents", _CHARACTERS)
     if request.message_attributes:
         _check_attributes(request.message_attributes)

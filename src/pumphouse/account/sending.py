@@ -7,6 +7,7 @@ it came in a batch; what a FIFO queue must be told is the whole request's in bot
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import md5
 from typing import TYPE_CHECKING, Any
 
 from pumphouse.account.batches import check_batch, failed_entry
@@ -18,9 +19,8 @@ from pumphouse.account.rules import TRACE_HEADER, Request, check_fifo, check_mes
 from pumphouse.errors import ServiceError
 from pumphouse.protocol.attributes import (
     MAX_MESSAGE_BYTES,
+    attributes_size,
     md5_of_attributes,
-    md5_of_body,
-    message_size,
 )
 from pumphouse.protocol.faults import fault
 from pumphouse.protocol.operations import (
@@ -44,9 +44,10 @@ def send_message(scope: Scope, operation: SendMessage) -> SendMessageResult:
     settings = queue.settings
     if settings.fifo:
         check_fifo(settings, operation, "MissingParameter")
-    size = message_size(operation.message_body, operation.message_attributes)
-    check_message(settings, operation, size)
-    message = _store(scope, queue, operation, scope.clock.monotonic())
+    body = _encoded(operation)
+    check_message(settings, operation, body, _size(operation, body))
+    clock = scope.clock
+    message = _store(scope, queue, operation, body, clock.monotonic(), clock.now())
     if queue.parking.occupied:
         queue.wake()
     return SendMessageResult(
@@ -66,28 +67,29 @@ def send_message_batch(scope: Scope, operation: SendMessageBatch) -> SendMessage
     if settings.fifo:
         for entry in entries:
             check_fifo(settings, entry, "InvalidParameterValue")
-    sizes = [message_size(entry.message_body, entry.message_attributes) for entry in entries]
+    bodies = [_encoded(entry) for entry in entries]
+    sizes = [_size(entry, body) for entry, body in zip(entries, bodies, strict=True)]
     if sum(sizes) > MAX_MESSAGE_BYTES:
         raise fault(
             "BatchRequestTooLong",
             f"Batch requests cannot be longer than {MAX_MESSAGE_BYTES} bytes. "
             f"You have sent {sum(sizes)} bytes.",
         )
-    now = scope.clock.monotonic()
+    now, sent_at = scope.clock.monotonic(), scope.clock.now()
     successful: list[SendMessageBatchResultEntry] = []
     failed: list[BatchResultErrorEntry] = []
-    for number, entry in enumerate(entries):
+    for number, (entry, body, size) in enumerate(zip(entries, bodies, sizes, strict=True), 1):
         try:
-            if not entry.message_body:
+            if not body:
                 raise fault(
                     "EmptyValue",
-                    f"No Value Found for SendMessageBatchRequestEntry.{number + 1}.MessageBody.",
+                    f"No Value Found for SendMessageBatchRequestEntry.{number}.MessageBody.",
                 )
-            check_message(settings, entry, sizes[number])
+            check_message(settings, entry, body, size)
         except ServiceError as error:
             failed.append(failed_entry(entry.id, error))
             continue
-        message = _store(scope, queue, entry, now)
+        message = _store(scope, queue, entry, body, now, sent_at)
         successful.append(
             SendMessageBatchResultEntry(
                 entry.id,
@@ -103,25 +105,37 @@ def send_message_batch(scope: Scope, operation: SendMessageBatch) -> SendMessage
     return SendMessageBatchResult(successful, failed)
 
 
-def _store(scope: Scope, queue: Queue, request: Request, now: float) -> Message:
-    """Store a message that was checked. A double is not stored; the value has the first's ids."""
-    body = request.message_body
+def _encoded(request: Request) -> bytes:
+    # a lone surrogate is refused, after it was counted
+    return request.message_body.encode(errors="surrogatepass")
+
+
+def _size(request: Request, body: bytes) -> int:
     attributes = request.message_attributes
-    system_attributes = request.message_system_attributes
+    return len(body) + attributes_size(attributes) if attributes else len(body)
+
+
+def _store(
+    scope: Scope, queue: Queue, request: Request, body: bytes, now: float, sent_at: float
+) -> Message:
+    """Store a message that was checked. A double is not stored; the value has the first's ids."""
+    attributes = request.message_attributes
     message = Message(
-        scope.next_message_id(),
-        body,
-        md5_of_body(body),
+        scope.account.next_message_id(),
+        request.message_body,
+        md5(body, usedforsecurity=False).hexdigest(),
         scope.account_id,
-        scope.clock.now(),
+        sent_at,
         now,
         attributes,
         md5_of_attributes(attributes) if attributes else None,
-        group_id=request.message_group_id,
+        None,
+        None,
+        request.message_group_id,
     )
-    if system_attributes:
-        message.trace_header = system_attributes[TRACE_HEADER].string_value
-        message.md5_of_system_attributes = md5_of_attributes(system_attributes)
+    if request.message_system_attributes:
+        message.trace_header = request.message_system_attributes[TRACE_HEADER].string_value
+        message.md5_of_system_attributes = md5_of_attributes(request.message_system_attributes)
     if isinstance(queue, FifoQueue):
         group_id = request.message_group_id or ""
         deduplication_id = request.message_deduplication_id or content_id(body)
@@ -130,7 +144,7 @@ def _store(scope: Scope, queue: Queue, request: Request, now: float) -> Message:
             message.message_id, message.sequence_number = first
             return message
         message.deduplication_id = deduplication_id
-        message.sequence_number = sequence = scope.next_sequence_number()
+        message.sequence_number = sequence = scope.account.next_sequence_number()
         queue.deduplication.remember(group_id, deduplication_id, message.message_id, sequence, now)
         delay: int | None = None  # a FIFO queue's own delay holds, also where the request says 0
     else:
