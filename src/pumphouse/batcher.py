@@ -32,6 +32,7 @@ from pumphouse.errors import (
     MessageTooLargeError,
     NetworkError,
     NoCredentialsError,
+    NotSentError,
     OutcomeUnknownError,
     PumphouseError,
     RefusedError,
@@ -69,6 +70,7 @@ class Batcher:
         self._send = send
         self._bury = bury
         self._fifo = fifo
+        self._linger = limits.batch_linger
         self._retry = retry
         self._retry_unknown = retry_unknown
         self._clock = clock
@@ -98,7 +100,8 @@ class Batcher:
         reason = schedule.admission.refusal(entry.tenant, entry.size)
         if reason is None:
             schedule.admit(entry, now)
-            self._pump(now)
+            if schedule.is_full() or self._timer_at > now + self._linger:
+                self._pump(now)
         elif wait:
             schedule.admission.park(entry)
             schedule.admit_parked(now)
@@ -330,4 +333,5 @@ _KINDS: tuple[tuple[type[PumphouseError], str], ...] = (
     (ThrottledError, "throttled"),
     (TransientError, "transient"),
     (NetworkError, "unreachable"),
+    (NotSentError, "not_sent"),
 )

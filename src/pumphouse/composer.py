@@ -55,12 +55,12 @@ class Composer:
     ) -> Outgoing:
         """The message as it will be sent, checked. `places` is how many attributes it may have less
         than ten. Raises `UsageError`."""
-        given: Attributes = content.header_attributes(headers) if headers else {}
-        if attributes:
-            values = attribute_values(attributes)
-            if given and (twice := sorted(given.keys() & values.keys())):
+        given: Attributes = attribute_values(attributes) if attributes else {}
+        if headers:
+            of_headers = content.header_attributes(headers)
+            if twice := sorted(given.keys() & of_headers.keys()):
                 raise UsageError(f"{', '.join(twice)}: in the headers and in the attributes")
-            given.update(values)
+            given.update(of_headers)
         body = original
         if isinstance(original, Envelope):
             body = original.to_json()

@@ -93,6 +93,13 @@ class Schedule(Generic[E]):
 
     # --- out --------------------------------------------------------------------------------
 
+    def is_full(self) -> bool:
+        """Whether enough is ready for a batch that need not wait."""
+        limits = self._limits
+        return (
+            self._ready >= limits.batch_max_entries or self._ready_bytes >= limits.batch_max_bytes
+        )
+
     def take(self, now: float, *, flush: bool = False) -> list[E] | None:
         """The entries of the next request, or None while there is none to be sent.
 
@@ -102,12 +109,7 @@ class Schedule(Generic[E]):
         limits = self._limits
         if not self._ready or self.inflight >= limits.batch_max_inflight:
             return None
-        if (
-            self._ready < limits.batch_max_entries
-            and self._ready_bytes < limits.batch_max_bytes
-            and not flush
-            and now < self._due()
-        ):
+        if not (flush or self.is_full()) and now < self._due():
             return None
         batch: list[E] = []
         touched: list[_Lane[E]] = []

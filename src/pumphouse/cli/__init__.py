@@ -158,6 +158,107 @@ def run_app(
     return run(RunOptions(target, endpoint_url, region, local, drain_seconds, log_level))
 
 
+_Endpoint = Annotated[
+    str | None,
+    typer.Option("--endpoint-url", metavar="URL", help="Where SQS is; AWS where not given."),
+]
+_Region = Annotated[str | None, typer.Option("--region", metavar="REGION", help="AWS's region.")]
+_Profile = Annotated[
+    str | None, typer.Option("--profile", metavar="NAME", help="A profile of AWS's configuration.")
+]
+
+
+@app.command()
+def send(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="A queue's name, URL or ARN.")],
+    input: Annotated[  # noqa: A002 - it is the option's name
+        str,
+        typer.Option(
+            "--input", "-i", metavar="FILE", help="Events, one JSON object a line; - is stdin."
+        ),
+    ] = "-",
+    group_by: Annotated[
+        str | None,
+        typer.Option(
+            "--group-by",
+            "-g",
+            metavar="KEY",
+            help="The key whose value is an event's group; dots lead into objects.",
+        ),
+    ] = None,
+    attribute: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--attribute", "-a", metavar="K=V", help="A message attribute. May be repeated."
+        ),
+    ] = None,
+    on_bad_line: Annotated[
+        str,
+        typer.Option("--on-bad-line", metavar="skip|stop", help="What a malformed line does."),
+    ] = "stop",
+    refused: Annotated[
+        str,
+        typer.Option(
+            "--refused", metavar="FILE", help="Where events go that were not stored, and why."
+        ),
+    ] = "refused.jsonl",
+    endpoint_url: _Endpoint = None,
+    region: _Region = None,
+    profile: _Profile = None,
+) -> int:
+    """Send events to a queue, confirmed and batched, in order within each group."""
+    from pumphouse.cli.send import Options, run
+
+    return run(
+        Options(
+            queue,
+            input,
+            group_by,
+            attribute or [],
+            on_bad_line,
+            refused,
+            endpoint_url,
+            region,
+            profile,
+        )
+    )
+
+
+@app.command()
+def replay(
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="A directory of dead letters, or one file.")
+    ],
+    queue: Annotated[
+        str | None,
+        typer.Option("--queue", "-q", metavar="QUEUE", help="Send to this queue, not their own."),
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind", "-k", metavar="KIND", help="Only letters that failed so. May be repeated."
+        ),
+    ] = None,
+    unknown: Annotated[
+        bool,
+        typer.Option(
+            "--unknown", help="Also send those that may be in the queue already, and could double."
+        ),
+    ] = False,
+    replay_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="The replay id of all of them; made up for each if not."),
+    ] = None,
+    endpoint_url: _Endpoint = None,
+    region: _Region = None,
+    profile: _Profile = None,
+) -> int:
+    """Send dead letters again. What fails again stays where it is."""
+    from pumphouse.cli.replay import Options, run
+
+    return run(Options(path, queue, kind or [], unknown, replay_id, endpoint_url, region, profile))
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and end the process with its exit code. The console script `pumphouse`."""
     for stream in (sys.stdout, sys.stderr):

@@ -1,0 +1,166 @@
+"""`pumphouse send`: JSON lines to a queue, confirmed and batched, in order within each group.
+
+What could not be sent is written to a file of dead letters with the reason, which `pumphouse
+replay` sends again. How events are read is `demo/events.py`'s business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pumphouse.backend import Backend
+from pumphouse.batcher import kind_of
+from pumphouse.chains import in_order
+from pumphouse.cli.progress import progress_bar
+from pumphouse.dead_letter import DeadLetter
+from pumphouse.demo.events import Event, Events, load
+from pumphouse.errors import PumphouseError, UsageError
+from pumphouse.http import connect
+from pumphouse.model import Receipt
+from pumphouse.outgoing import attribute_values
+from pumphouse.sink import Sink
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says."""
+
+    queue: str
+    input: str = "-"
+    group_by: str | None = None
+    attributes: Sequence[str] = ()
+    on_bad_line: str = "stop"
+    refused: str = "refused.jsonl"
+    endpoint_url: str | None = None
+    region: str | None = None
+    profile: str | None = None
+
+
+def run(options: Options) -> int:
+    """Send; the exit code is 0 when every event was stored, else 1."""
+    attributes = _attributes(options.attributes)
+    if options.on_bad_line not in ("skip", "stop"):
+        raise UsageError(f"--on-bad-line is skip or stop, not {options.on_bad_line!r}")
+    if Path(options.refused).exists():
+        raise UsageError(f"{options.refused} is there already; --refused names another file")
+    events = load(options.input, options.group_by)
+    if events.bad_lines:
+        if options.on_bad_line == "stop":
+            raise UsageError(
+                f"{events.source}: {events.bad_lines[0]}; nothing was sent "
+                "(--on-bad-line skip leaves bad lines out)"
+            )
+        for line in events.bad_lines:
+            print(f"{events.source}: skipped {line}", file=sys.stderr)
+    backend = connect(
+        region=options.region, endpoint_url=options.endpoint_url, profile=options.profile
+    )
+    return asyncio.run(_send_and_close(options, events, attributes, backend))
+
+
+async def _send_and_close(
+    options: Options, events: Events, attributes: dict[str, str], backend: Backend
+) -> int:
+    try:
+        return await send_events(options, events, attributes, backend)
+    finally:
+        await backend.aclose()
+
+
+async def send_events(
+    options: Options, events: Events, attributes: dict[str, str], backend: Backend
+) -> int:
+    """Send every event over the backend, and report."""
+    began = time.monotonic()
+    failed: list[tuple[Event, PumphouseError]] = []
+    stored = 0
+    async with Sink(options.queue, backend) as sink:
+        grouped = sink.fifo or options.group_by is not None
+        with progress_bar("sent", len(events.events)) as show:
+
+            async def send(event: Event) -> Receipt:
+                return await sink.send(
+                    event.body,
+                    id=_id(events.source, event) if sink.fifo else None,
+                    group_id=event.group if grouped else None,
+                    tenant=event.group,
+                    attributes=attributes,
+                    wait=True,
+                )
+
+            def settled(event: Event, outcome: Receipt | PumphouseError) -> None:
+                nonlocal stored
+                if isinstance(outcome, PumphouseError):
+                    failed.append((event, outcome))
+                else:
+                    stored += 1
+                show(stored + len(failed))
+
+            await in_order(
+                events.events, lambda event: event.group if sink.fifo else None, send, done=settled
+            )
+        requests = sink.stats["requests"]
+    seconds = time.monotonic() - began
+    print(
+        f"{stored} of {len(events.events)} stored in {options.queue}, confirmed, "
+        f"with {requests} requests in {seconds:.2f} s"
+    )
+    if not failed:
+        return 0
+    failed.sort(key=lambda each: each[0].line)
+    _write_refused(options, attributes, failed, fifo=sink.fifo, source=events.source)
+    event, error = failed[0]
+    print(
+        f"{len(failed)} not stored, the first is line {event.line}: {error}\n"
+        f"they are in {options.refused}; `pumphouse replay {options.refused}` sends them again",
+        file=sys.stderr,
+    )
+    return 1
+
+
+def _write_refused(
+    options: Options,
+    attributes: dict[str, str],
+    failed: list[tuple[Event, PumphouseError]],
+    *,
+    fifo: bool,
+    source: str,
+) -> None:
+    with open(options.refused, "xb") as file:
+        for event, error in failed:
+            letter = DeadLetter(
+                queue=options.queue,
+                kind=kind_of(error),
+                error=error,
+                attempts=0,
+                at=time.time(),
+                body=event.body,
+                attributes=attribute_values(attributes),
+                id=_id(source, event) if fifo else None,
+                tenant=event.group,
+                group_id=event.group if fifo or options.group_by else None,
+            )
+            file.write(letter.to_json())
+
+
+def _id(source: str, event: Event) -> str:
+    """A deduplication id that is the same when the same file is sent again."""
+    return hashlib.sha256(f"{source}:{event.line}:{event.body}".encode()).hexdigest()
+
+
+def _attributes(given: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not sign or not name or not value:
+            raise UsageError(f"--attribute is NAME=VALUE, not {text!r}")
+        if name in found:
+            raise UsageError(f"--attribute {name} is given twice")
+        found[name] = value
+    return found
