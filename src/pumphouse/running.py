@@ -125,7 +125,8 @@ class Running:
             self._supervise(), name=f"pumphouse {self.app.name}"
         )
         try:
-            await asyncio.shield(self._started)
+            await self._wait_for(self._started)
+            self._started.result()
         except BaseException:
             await self._finish()
             raise
@@ -158,16 +159,17 @@ class Running:
         if self._started.exception() is None:
             supervisor.result()
 
-    async def _wait_for(self, supervisor: asyncio.Task[None]) -> None:
-        clock = self._clock
-        if not isinstance(clock, VirtualClock):
-            await asyncio.wait({supervisor})
-            return
-        # nobody else may be there to move a virtual clock: then this does
-        while not supervisor.done():
-            await asyncio.wait({supervisor}, timeout=0.02)
-            if not clock.moving and not supervisor.done():
-                await clock.run_until(supervisor.done)
+    async def _wait_for(self, event: asyncio.Future[None]) -> None:
+        """Wait, without cancelling it and without raising what it raises."""
+        while not event.done():
+            clock = self._clock or getattr(self._backend, "clock", None)
+            if not isinstance(clock, VirtualClock):
+                await asyncio.wait({event})
+                continue
+            # nobody else may be there to move a virtual clock: then this does
+            await asyncio.wait({event}, timeout=0.02)
+            if not clock.moving and not event.done():
+                await clock.run_until(event.done)
 
     # --- the supervisor -------------------------------------------------------------------------
 

@@ -13,9 +13,9 @@ SQS's word on a delete or on a visibility change. Two states are final: SETTLED 
 back), and LOST (the lease is over, and the message is, or will be, with someone else). A delivery
 is known by itself, never by its message id: the same message can be delivered twice.
 
-What SQS is asked about a delivery is an *intent*. At most one request about a delivery is under
-way at a time, and a stronger intent replaces a weaker one that has not been sent: DELETE over
-RELEASE over EXTEND. Nothing here does any I/O.
+What SQS is asked about a delivery is an *intent*: to delete or to release it, and beside that to
+extend its lease. Each of the two is idle, queued, on its way, or resting before the next try.
+Nothing here does any I/O.
 """
 
 from __future__ import annotations
@@ -43,6 +43,16 @@ class Intent(IntEnum):
     DELETE = 3
 
 
+class Where(Enum):
+    """Where a request about a delivery is."""
+
+    IDLE = "idle"
+    QUEUED = "queued"
+    SENDING = "sending"
+    RESTING = "resting"
+
+
+IDLE, QUEUED, SENDING, RESTING = Where.IDLE, Where.QUEUED, Where.SENDING, Where.RESTING
 HELD, RUNNING, WAITING = State.HELD, State.RUNNING, State.WAITING
 SETTLING, SETTLED, LOST = State.SETTLING, State.SETTLED, State.LOST
 
@@ -62,6 +72,9 @@ class Delivery:
 
     __slots__ = (
         "attempt",
+        "extend_at",
+        "extend_seconds",
+        "extend_tries",
         "intent",
         "intent_seconds",
         "key",
@@ -70,17 +83,15 @@ class Delivery:
         "lease_lost",
         "lease_until",
         "message_id",
-        "queued_as",
         "raw",
         "receipt_handle",
         "received_at",
-        "resting",
-        "sending",
         "sequence",
+        "settle_at",
+        "settle_tries",
         "state",
         "stop_reason",
         "task",
-        "tries",
     )
 
     def __init__(self, raw: ReceivedMessage, received_at: float, lease_seconds: float) -> None:
@@ -101,10 +112,11 @@ class Delivery:
         # settlement's
         self.intent = Intent.NONE
         self.intent_seconds = 0
-        self.queued_as = Intent.NONE
-        self.sending = False
-        self.resting = False  # between a failed request and the next try
-        self.tries = 0
+        self.settle_at = IDLE
+        self.settle_tries = 0
+        self.extend_at = IDLE
+        self.extend_seconds = 0
+        self.extend_tries = 0
 
     def move(self, state: State) -> None:
         if state not in MOVES[self.state]:

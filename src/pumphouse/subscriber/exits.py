@@ -293,7 +293,7 @@ class Exits:
         self._end(delivery, LOST)
 
     def extend(self, delivery: Delivery, seconds: int) -> None:
-        self.settlement.submit(delivery, Intent.EXTEND, seconds)
+        self.settlement.extend(delivery, seconds)
 
     def on_lease_over(self, delivery: Delivery, reason: str) -> None:
         if delivery.state is SETTLING:
@@ -301,6 +301,7 @@ class Exits:
                 self.lose(delivery, reason)
             return  # otherwise settlement finds out, and says what came of it
         if delivery.state is HELD:
+            self._stats.expired += 1
             self.attempts.unrun(delivery.message_id)
             for follower in self.lanes.cut(delivery):
                 self.release(follower, unrun=True)

@@ -3,8 +3,9 @@
 What is asked for within a few milliseconds travels together: deletes in DeleteMessageBatch,
 releases and extensions in ChangeMessageVisibilityBatch. Each entry is believed only by its own
 answer. An entry that failed for a passing reason is sent again after a while, with the newest
-receipt handle; one that SQS refuses is told to the owner, and no neighbour is touched. About one
-delivery at most one request is under way, so an extension can't overtake a release.
+receipt handle; one that SQS refuses is told to the owner, and no neighbour is touched. A lease is
+extended until its delete is confirmed; an extension can't undo a release, as the one waits for the
+other.
 
 Which delivery is to be settled how is decided in `consumer.py`; when to extend, in `extender.py`.
 """
@@ -13,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from pumphouse.backend import Backend
 from pumphouse.backoff import RetryPolicy
@@ -39,7 +41,7 @@ from pumphouse.protocol.operations import (
     DeleteMessageBatchRequestEntry,
     DeleteMessageBatchResult,
 )
-from pumphouse.subscriber.delivery import Delivery, Intent
+from pumphouse.subscriber.delivery import IDLE, QUEUED, RESTING, SENDING, Delivery, Intent, Where
 
 NONE, EXTEND, RELEASE, DELETE = Intent.NONE, Intent.EXTEND, Intent.RELEASE, Intent.DELETE
 
@@ -64,10 +66,13 @@ class Owner(Protocol):
         """It can't be carried out: the lease is over, or SQS refuses for good."""
 
 
-_Send = Callable[
-    [Sequence[Delivery]],
-    Coroutine[Any, Any, DeleteMessageBatchResult | ChangeMessageVisibilityBatchResult],
-]
+class _Asked(NamedTuple):
+    """What one entry of a request asks."""
+
+    delivery: Delivery
+    intent: Intent
+    seconds: int
+    handle: str
 
 
 class Settlement:
@@ -84,28 +89,35 @@ class Settlement:
         linger_seconds: float = LINGER_SECONDS,
     ) -> None:
         self.queue_url = queue_url
+        self.requests = 0
         self._backend = backend
         self._clock = clock
         self._owner = owner
         self._tasks = tasks
         self._linger = linger_seconds
         self._deletes: list[Delivery] = []
-        self._changes: list[Delivery] = []
+        self._changes: list[tuple[Delivery, Intent]] = []  # releases and extensions
         self._timer: Timer | None = None
-        self._hurried = False  # no more lingering: it is being flushed
+        self._hurried = False  # no more lingering: everything goes at once
         self._open = 0
-        self._resting: dict[int, tuple[Timer, list[Delivery]]] = {}
+        self._resting: dict[int, tuple[Timer, list[_Asked]]] = {}
         self._tickets = 0
-        self.requests = 0
 
     def submit(self, delivery: Delivery, intent: Intent, seconds: int = 0) -> None:
-        """Ask for a delete, a release (visible again in `seconds`) or an extension by `seconds`."""
+        """Ask for a delete, or for a release: visible again in `seconds`."""
         if intent < delivery.intent:
             return
         delivery.intent = intent
         delivery.intent_seconds = seconds
-        if not delivery.sending and not delivery.resting:
-            self._enqueue(delivery)
+        self._settle_next(delivery)
+
+    def extend(self, delivery: Delivery, seconds: int) -> None:
+        """Ask for `seconds` more from now, also while a delete is on its way."""
+        if delivery.extend_at is IDLE and delivery.intent is not RELEASE:
+            delivery.extend_at = QUEUED
+            delivery.extend_seconds = seconds
+            self._changes.append((delivery, EXTEND))
+            self._collect(len(self._changes))
 
     def refresh(self, delivery: Delivery, receipt_handle: str, lease_until: float) -> None:
         """The same message was received again: its newest receipt handle is the one that counts."""
@@ -120,28 +132,37 @@ class Settlement:
     def hurry(self) -> None:
         """Send what there is, and from now on everything, at once."""
         self._hurried = True
-        self._send_ready()
+        self._send_ready(everything=True)
 
     def abandon(self) -> None:
-        """Give up what waits to be sent again; for the end of the time that a flush is given."""
+        """Give up what waits to be sent again; for the end of the time that a stop has."""
         for timer, batch in list(self._resting.values()):
             timer.cancel()
-            for delivery in batch:
-                delivery.resting = False
-                self._refuse(delivery, delivery.intent, TimeoutError("not confirmed in time"))
+            for delivery, intent, _, _ in batch:
+                self._at(delivery, intent, IDLE)
+                if delivery.live:
+                    self._refuse(delivery, intent, TimeoutError("not confirmed in time"))
         self._resting.clear()
 
     # --- collecting -----------------------------------------------------------------------------
 
-    def _enqueue(self, delivery: Delivery) -> None:
-        queue = DELETE if delivery.intent is DELETE else EXTEND
-        if delivery.queued_as is queue:
+    def _settle_next(self, delivery: Delivery) -> None:
+        """Queue the delete or the release, unless it is on its way; a release waits for the end of
+        an extension that is under way, lest it be undone by it."""
+        if delivery.settle_at is not IDLE or delivery.intent is NONE:
             return
-        delivery.queued_as = queue
-        pending = self._deletes if queue is DELETE else self._changes
-        pending.append(delivery)
-        if self._hurried or len(pending) >= MAX_BATCH_ENTRIES:
-            self._send_ready()
+        if delivery.intent is DELETE:
+            delivery.settle_at = QUEUED
+            self._deletes.append(delivery)
+            self._collect(len(self._deletes))
+        elif delivery.extend_at is not SENDING:
+            delivery.settle_at = QUEUED
+            self._changes.append((delivery, RELEASE))
+            self._collect(len(self._changes))
+
+    def _collect(self, pending: int) -> None:
+        if self._hurried or pending >= MAX_BATCH_ENTRIES:
+            self._send_ready(everything=self._hurried)
         elif self._timer is None:
             self._timer = self._clock.call_later(self._linger, self._linger_over)
 
@@ -149,43 +170,55 @@ class Settlement:
         self._timer = None
         self._send_ready(everything=True)
 
-    def _send_ready(self, everything: bool = False) -> None:
+    def _send_ready(self, everything: bool) -> None:
         """Start requests for what fills a batch, or for everything; within the limit of both."""
-        everything = everything or self._hurried
-        kinds: tuple[tuple[list[Delivery], _Send], ...] = (
-            (self._deletes, self._delete),
-            (self._changes, self._change),
-        )
-        for pending, send in kinds:
-            while pending and (everything or len(pending) >= MAX_BATCH_ENTRIES):
-                if self._open >= MAX_REQUESTS:
-                    return  # the next answer comes back here
-                batch, pending[:MAX_BATCH_ENTRIES] = pending[:MAX_BATCH_ENTRIES], []
-                mine = DELETE if pending is self._deletes else EXTEND
-                batch = [delivery for delivery in batch if delivery.queued_as is mine]
-                if not batch:
-                    continue
-                for delivery in batch:
-                    delivery.queued_as = NONE
-                    delivery.sending = True
-                self._open += 1
-                self.requests += 1
-                self._tasks.create_task(self._carry_out(send, batch))
+        deletes, changes = self._deletes, self._changes
+        least = 1 if everything else MAX_BATCH_ENTRIES
+        while self._open < MAX_REQUESTS and len(deletes) >= least:
+            batch, deletes[:MAX_BATCH_ENTRIES] = deletes[:MAX_BATCH_ENTRIES], []
+            self._start([self._ask(each, DELETE) for each in batch if each.live], deletes=True)
+        while self._open < MAX_REQUESTS and len(changes) >= least:
+            asked: list[_Asked] = []
+            taken = 0
+            for delivery, intent in changes:
+                if len(asked) == MAX_BATCH_ENTRIES:
+                    break
+                taken += 1
+                if delivery.live and (intent is RELEASE or delivery.intent is not RELEASE):
+                    asked.append(self._ask(delivery, intent))
+                else:
+                    self._at(delivery, intent, IDLE)
+            del changes[:taken]
+            self._start(asked, deletes=False)
+
+    def _ask(self, delivery: Delivery, intent: Intent) -> _Asked:
+        # what is asked is fixed now: the delivery may change its mind before the task runs
+        self._at(delivery, intent, SENDING)
+        seconds = delivery.extend_seconds if intent is EXTEND else delivery.intent_seconds
+        return _Asked(delivery, intent, seconds, delivery.receipt_handle)
+
+    def _start(self, asked: list[_Asked], *, deletes: bool) -> None:
+        if asked:
+            self._open += 1
+            self.requests += 1
+            self._tasks.create_task(self._carry_out(asked, deletes=deletes))
+
+    @staticmethod
+    def _at(delivery: Delivery, intent: Intent, where: Where) -> None:
+        if intent is EXTEND:
+            delivery.extend_at = where
+        else:
+            delivery.settle_at = where
 
     # --- requests -------------------------------------------------------------------------------
 
-    async def _carry_out(
-        self,
-        send: _Send,
-        batch: list[Delivery],
-    ) -> None:
+    async def _carry_out(self, asked: list[_Asked], *, deletes: bool) -> None:
         started = self._clock.monotonic()
-        asked = [(each, each.intent, each.intent_seconds, each.receipt_handle) for each in batch]
         failures: dict[str, Exception] = {}
         confirmed: set[str] = set()
         whole: Exception | None = None
         try:
-            answer = await send(batch)
+            answer = await (self._delete(asked) if deletes else self._change(asked))
         except asyncio.CancelledError:
             whole = OutcomeUnknownError("the request was cancelled")
             raise
@@ -196,105 +229,98 @@ class Settlement:
             failures.update((entry.id, _error_of(entry)) for entry in answer.failed)
         finally:
             self._open -= 1
-            again: list[Delivery] = []
-            for position, (delivery, intent, seconds, handle) in enumerate(asked):
-                key = _IDS[position]
+            again: list[_Asked] = []
+            for key, each in zip(_IDS, asked, strict=False):
                 error: Exception | None = None
                 if whole is not None or key not in confirmed:
                     error = whole or failures.get(key) or _left_out()
-                delivery.sending = False
-                self._answered(delivery, intent, seconds, handle, started, error, again)
+                self._at(each.delivery, each.intent, IDLE)
+                if each.delivery.live and not self._answered(each, started, error):
+                    again.append(each)
             if again:
                 self._rest(again, whole or next(iter(failures.values()), None))
-            self._send_ready(everything=self._timer is None)
+            self._send_ready(everything=self._hurried or self._timer is None)
 
-    async def _delete(self, batch: Sequence[Delivery]) -> DeleteMessageBatchResult:
+    async def _delete(self, asked: Sequence[_Asked]) -> DeleteMessageBatchResult:
         return await self._backend.execute(
             DeleteMessageBatch(
                 self.queue_url,
                 [
-                    DeleteMessageBatchRequestEntry(key, delivery.receipt_handle)
-                    for key, delivery in zip(_IDS, batch, strict=False)
+                    DeleteMessageBatchRequestEntry(key, each.handle)
+                    for key, each in zip(_IDS, asked, strict=False)
                 ],
             )
         )
 
-    async def _change(self, batch: Sequence[Delivery]) -> ChangeMessageVisibilityBatchResult:
+    async def _change(self, asked: Sequence[_Asked]) -> ChangeMessageVisibilityBatchResult:
         return await self._backend.execute(
             ChangeMessageVisibilityBatch(
                 self.queue_url,
                 [
-                    ChangeMessageVisibilityBatchRequestEntry(
-                        key, delivery.receipt_handle, delivery.intent_seconds
-                    )
-                    for key, delivery in zip(_IDS, batch, strict=False)
+                    ChangeMessageVisibilityBatchRequestEntry(key, each.handle, each.seconds)
+                    for key, each in zip(_IDS, asked, strict=False)
                 ],
             )
         )
 
     # --- answers --------------------------------------------------------------------------------
 
-    def _answered(
-        self,
-        delivery: Delivery,
-        intent: Intent,
-        seconds: int,
-        handle: str,
-        started: float,
-        error: Exception | None,
-        again: list[Delivery],
-    ) -> None:
-        if not delivery.live:
-            delivery.intent = NONE
-            return
-        if delivery.receipt_handle != handle and intent is not RELEASE:
-            self._enqueue(delivery)  # the answer was about an older receive
-            return
-        if error is None:
-            delivery.tries = 0
-            if intent is EXTEND:
-                delivery.lease_until = max(delivery.lease_until, started + seconds)
-                if delivery.intent is EXTEND:
-                    delivery.intent = NONE
-                    self._owner.on_extended(delivery)
-                else:
-                    self._enqueue(delivery)
-            elif delivery.intent is intent:
-                delivery.intent = NONE
-                self._owner.on_settled(delivery, intent)
-            else:
-                self._enqueue(delivery)
-            return
-        if delivery.intent is not intent:
-            self._enqueue(delivery)
-        elif _passing(error) and self._clock.monotonic() < delivery.lease_until:
-            delivery.tries += 1
-            delivery.resting = True
-            again.append(delivery)
-        else:
+    def _answered(self, asked: _Asked, started: float, error: Exception | None) -> bool:
+        """Draw the consequence of one entry's answer; False if it is to be sent again."""
+        delivery, intent, seconds, handle = asked
+        if intent is EXTEND and delivery.intent is RELEASE:
+            self._settle_next(delivery)  # it waited for this
+        elif delivery.receipt_handle != handle and intent is not RELEASE:
+            self._settle_next(delivery)  # the answer is about an older receive
+        elif error is None and intent is EXTEND:
+            delivery.extend_tries = 0
+            delivery.lease_until = max(delivery.lease_until, started + seconds)
+            self._owner.on_extended(delivery)
+        elif error is None and delivery.intent is intent:
+            self._owner.on_settled(delivery, intent)
+        elif intent is not EXTEND and delivery.intent is not intent:
+            self._settle_next(delivery)
+        elif (
+            error is not None
+            and _passing(error)
+            and (self._clock.monotonic() < delivery.lease_until)
+        ):
+            return False
+        elif error is not None:
             self._refuse(delivery, intent, error)
+        return True
 
     def _refuse(self, delivery: Delivery, intent: Intent, error: Exception) -> None:
-        delivery.intent = NONE
+        if intent is not EXTEND:
+            delivery.intent = NONE
         self._owner.on_refused(delivery, intent, error)
 
-    def _rest(self, batch: list[Delivery], error: Exception | None) -> None:
+    def _rest(self, batch: list[_Asked], error: Exception | None) -> None:
         """Send these again after a while."""
-        delay = RETRIES.delay(max(delivery.tries for delivery in batch))
+        tries = 0
+        for delivery, intent, _, _ in batch:
+            self._at(delivery, intent, RESTING)
+            if intent is EXTEND:
+                delivery.extend_tries += 1
+            else:
+                delivery.settle_tries += 1
+            tries = max(tries, delivery.extend_tries, delivery.settle_tries)
+        delay = RETRIES.delay(tries)
         if isinstance(error, ThrottledError):
             delay = max(delay, error.retry_after_seconds)
         _log.info("%s: %d entries are sent again in %.2f s", self.queue_url, len(batch), delay)
         self._tickets += 1
-        ticket = self._tickets
+        timer = self._clock.call_later(delay, partial(self._rested, self._tickets))
+        self._resting[self._tickets] = (timer, batch)
 
-        def wake() -> None:
-            del self._resting[ticket]
-            for delivery in batch:
-                delivery.resting = False
-                if delivery.live and delivery.intent is not NONE:
-                    self._enqueue(delivery)
-
-        self._resting[ticket] = (self._clock.call_later(delay, wake), batch)
+    def _rested(self, ticket: int) -> None:
+        for delivery, intent, _, _ in self._resting.pop(ticket)[1]:
+            self._at(delivery, intent, IDLE)
+            if not delivery.live:
+                continue
+            if intent is EXTEND:
+                self.extend(delivery, delivery.extend_seconds)
+            self._settle_next(delivery)
 
 
 def _passing(error: Exception) -> bool:
