@@ -36,15 +36,15 @@ def play(recording: Recording) -> Play:
 # --- shorthands ---------------------------------------------------------------------------------
 
 
-def _create(attributes: dict[str, str] | None = None, name: str = "") -> Urls:
+def create(attributes: dict[str, str] | None = None, name: str = "") -> Urls:
     fifo = (attributes or {}).get("FifoQueue", "").lower() == "true"
     name = name or unique() + (".fifo" if fifo else "")
     answer = yield Call("CreateQueue", {"QueueName": name, "Attributes": attributes or {}})
     return str(answer["QueueUrl"])
 
 
-def _fifo(**attributes: str) -> Urls:
-    return (yield from _create({"FifoQueue": "true", **attributes}))
+def create_fifo(**attributes: str) -> Urls:
+    return (yield from create({"FifoQueue": "true", **attributes}))
 
 
 def _arn(url: str) -> Urls:
@@ -52,7 +52,7 @@ def _arn(url: str) -> Urls:
     return str(answer["Attributes"]["QueueArn"])
 
 
-def _send(
+def send(
     url: str, body: str, group: str = "", dedup: str = "", label: str = "", **more: Any
 ) -> Call:
     parameters: dict[str, Any] = {"QueueUrl": url, "MessageBody": body, **more}
@@ -63,7 +63,7 @@ def _send(
     return Call("SendMessage", parameters, label)
 
 
-def _receive(
+def receive(
     url: str, label: str = "", pick: Callable[[Answer], Any] | None = None, **more: Any
 ) -> Call:
     return Call("ReceiveMessage", {"QueueUrl": url, **more}, label, pick)
@@ -77,7 +77,7 @@ def _attributes(url: str, *names: str, label: str = "") -> Call:
     return Call("GetQueueAttributes", {"QueueUrl": url, "AttributeNames": list(names)}, label)
 
 
-def _set(url: str, label: str = "", **attributes: str) -> Call:
+def set_attributes(url: str, label: str = "", **attributes: str) -> Call:
     return Call("SetQueueAttributes", {"QueueUrl": url, "Attributes": attributes}, label)
 
 
@@ -89,7 +89,7 @@ def _handle(answer: Answer, position: int = 0) -> str:
     return str(answer["Messages"][position]["ReceiptHandle"])
 
 
-def _text(value: str) -> dict[str, str]:
+def text_value(value: str) -> dict[str, str]:
     return {"DataType": "String", "StringValue": value}
 
 
@@ -97,40 +97,40 @@ def _text(value: str) -> dict[str, str]:
 
 
 def max_number_of_messages() -> Play:
-    url = yield from _create()
-    yield _send(url, "message")
-    yield _receive(url, "send_max_number_of_messages", MaxNumberOfMessages=11)
+    url = yield from create()
+    yield send(url, "message")
+    yield receive(url, "send_max_number_of_messages", MaxNumberOfMessages=11)
 
 
 def wait_time_seconds() -> Play:
-    url = yield from _create()
-    yield _send(url, "message")
-    yield _send(url, "message")
-    yield _receive(url, "recieve_message_error_too_large", WaitTimeSeconds=21)
-    yield _receive(url, "recieve_message_error_too_small", WaitTimeSeconds=-1)
-    yield _receive(url, "empty_short_poll_by_default_resp", MaxNumberOfMessages=1)
-    yield _receive(url, "empty_short_poll_explicit_resp", MaxNumberOfMessages=1, WaitTimeSeconds=0)
+    url = yield from create()
+    yield send(url, "message")
+    yield send(url, "message")
+    yield receive(url, "recieve_message_error_too_large", WaitTimeSeconds=21)
+    yield receive(url, "recieve_message_error_too_small", WaitTimeSeconds=-1)
+    yield receive(url, "empty_short_poll_by_default_resp", MaxNumberOfMessages=1)
+    yield receive(url, "empty_short_poll_explicit_resp", MaxNumberOfMessages=1, WaitTimeSeconds=0)
 
 
 def updated_maximum_message_size() -> Play:
-    url = yield from _create()
-    yield _set(url, MaximumMessageSize="1024")
-    yield _send(url, "a" * 1024)
-    attributes = {"k": _text("x")}
+    url = yield from create()
+    yield set_attributes(url, MaximumMessageSize="1024")
+    yield send(url, "a" * 1024)
+    attributes = {"k": text_value("x")}
     body = "a" * (1024 - len("kStringx") + 1)
-    yield _send(url, body, label="send_oversized_message", MessageAttributes=attributes)
+    yield send(url, body, label="send_oversized_message", MessageAttributes=attributes)
 
 
 def batch_with_updated_maximum_message_size() -> Play:
-    url = yield from _create()
-    yield _set(url, MaximumMessageSize="2048")
+    url = yield from create()
+    yield set_attributes(url, MaximumMessageSize="2048")
     body = "a" * (2048 - len("kStringx"))
     yield Call(
         "SendMessageBatch",
         {
             "QueueUrl": url,
             "Entries": [
-                {"Id": "1", "MessageBody": body, "MessageAttributes": {"k": _text("x")}},
+                {"Id": "1", "MessageBody": body, "MessageAttributes": {"k": text_value("x")}},
                 {"Id": "2", "MessageBody": "a"},
             ],
         },
@@ -139,7 +139,7 @@ def batch_with_updated_maximum_message_size() -> Play:
 
 
 def too_many_entries() -> Play:
-    url = yield from _create()
+    url = yield from create()
     entries = [{"Id": f"message-{i}", "MessageBody": f"messageBody-{i}"} for i in range(20)]
     yield Call(
         "SendMessageBatch",
@@ -149,13 +149,13 @@ def too_many_entries() -> Play:
 
 
 def invalid_batch_id() -> Play:
-    url = yield from _create()
+    url = yield from create()
     entries = [{"Id": "message:1", "MessageBody": "messageBody-1"}]
     yield Call("SendMessageBatch", {"QueueUrl": url, "Entries": entries}, "test_invalid_batch_id")
 
 
 def batch_without_deduplication_id() -> Play:
-    url = yield from _fifo(ContentBasedDeduplication="false")
+    url = yield from create_fifo(ContentBasedDeduplication="false")
     first = {"Id": "message-1", "MessageBody": "messageBody", "MessageGroupId": "test-group"}
     entries = [
         {**first, "MessageDeduplicationId": "dedup-1"},
@@ -169,7 +169,7 @@ def batch_without_deduplication_id() -> Play:
 
 
 def batch_without_group_id() -> Play:
-    url = yield from _fifo(ContentBasedDeduplication="false")
+    url = yield from create_fifo(ContentBasedDeduplication="false")
     first = {"Id": "message-1", "MessageBody": "messageBody", "MessageDeduplicationId": "dedup-1"}
     entries = [
         {**first, "MessageGroupId": "test-group"},
@@ -183,7 +183,7 @@ def batch_without_group_id() -> Play:
 
 
 def delete_batch_invalid_id(entry_id: str) -> Play:
-    url = yield from _create()
+    url = yield from create()
     entry_id = "" if entry_id == "empty" else entry_id
     entries = [{"Id": entry_id, "ReceiptHandle": "testHandle1"}]
     yield Call("DeleteMessageBatch", {"QueueUrl": url, "Entries": entries}, "error_response")
@@ -195,20 +195,20 @@ def _twenty_received(url: str) -> Generator[Call | Wait, Answer, list[str]]:
         yield Call("SendMessageBatch", {"QueueUrl": url, "Entries": entries})
     handles: list[str] = []
     while len(handles) < 20:
-        answer = yield _receive(url, MaxNumberOfMessages=10, WaitTimeSeconds=1)
+        answer = yield receive(url, MaxNumberOfMessages=10, WaitTimeSeconds=1)
         handles += [message["ReceiptHandle"] for message in answer["Messages"]]
     return handles
 
 
 def delete_batch_too_large() -> Play:
-    url = yield from _create()
+    url = yield from create()
     handles = yield from _twenty_received(url)
     entries = [{"Id": str(i), "ReceiptHandle": handle} for i, handle in enumerate(handles)]
     yield Call("DeleteMessageBatch", {"QueueUrl": url, "Entries": entries}, "error_response")
 
 
 def visibility_batch_too_large() -> Play:
-    url = yield from _create()
+    url = yield from create()
     handles = yield from _twenty_received(url)
     entries = [
         {"Id": str(i), "ReceiptHandle": handle, "VisibilityTimeout": 123}
@@ -220,15 +220,15 @@ def visibility_batch_too_large() -> Play:
 
 
 def message_attribute_filters() -> Play:
-    url = yield from _create({"VisibilityTimeout": "0"})
-    yield _send(
+    url = yield from create({"VisibilityTimeout": "0"})
+    yield send(
         url,
         "msg",
         label="send_message_response",
         MessageAttributes={
-            "Help.Me": _text("Me"),
-            "Hello": _text("There"),
-            "General": _text("Kenobi"),
+            "Help.Me": text_value("Me"),
+            "Hello": text_value("There"),
+            "General": text_value("Kenobi"),
         },
     )
     for label, names, pick in (
@@ -243,19 +243,19 @@ def message_attribute_filters() -> Play:
         ("illegal_name_1", ["AWS."], None),
         ("illegal_name_2", ["..foo"], None),
     ):
-        yield _receive(url, label, pick, WaitTimeSeconds=5, MessageAttributeNames=names)
+        yield receive(url, label, pick, WaitTimeSeconds=5, MessageAttributeNames=names)
 
 
 def attribute_filters() -> Play:
-    url = yield from _create({"VisibilityTimeout": "0"})
-    yield _send(url, "msg", MessageAttributes={"Foo": _text("Bar")})
+    url = yield from create({"VisibilityTimeout": "0"})
+    yield send(url, "msg", MessageAttributes={"Foo": text_value("Bar")})
     for label, names, message_names in (
         ("all_attributes", ["All"], []),
         ("all_system_and_message_attributes", ["All"], ["All"]),
         ("single_attribute", ["SenderId"], []),
         ("multiple_attributes", ["SenderId", "SequenceNumber"], []),
     ):
-        yield _receive(
+        yield receive(
             url,
             label,
             WaitTimeSeconds=5,
@@ -265,10 +265,10 @@ def attribute_filters() -> Play:
 
 
 def system_attribute_names_with_attribute_names() -> Play:
-    url = yield from _create({"VisibilityTimeout": "0"})
-    yield _send(url, "msg", MessageAttributes={"Foo": _text("Bar")})
+    url = yield from create({"VisibilityTimeout": "0"})
+    yield send(url, "msg", MessageAttributes={"Foo": text_value("Bar")})
     for label, names in (("same_values", ["All"]), ("different_values", ["SenderId"])):
-        yield _receive(
+        yield receive(
             url,
             label,
             WaitTimeSeconds=5,
@@ -278,7 +278,7 @@ def system_attribute_names_with_attribute_names() -> Play:
 
 
 def trace_header() -> Play:
-    url = yield from _create()
+    url = yield from create()
     yield Call(
         "SendMessage",
         {
@@ -290,7 +290,7 @@ def trace_header() -> Play:
         },
         headers={"X-Amzn-Trace-Id": TRACE},
     )
-    yield _receive(
+    yield receive(
         url,
         "xray-msg",
         _first,
@@ -304,7 +304,7 @@ def trace_header() -> Play:
 
 def invalid_group_on_standard_queue(variant: str) -> Play:
     group = {"empty": "", "too_long": "a" * 129, "spaces": "group 123"}[variant]
-    url = yield from _create()
+    url = yield from create()
     yield Call(
         "SendMessage",
         {"QueueUrl": url, "MessageBody": "message", "MessageGroupId": group},
@@ -313,33 +313,33 @@ def invalid_group_on_standard_queue(variant: str) -> Play:
 
 
 def delete_after_visibility_timeout() -> Play:
-    url = yield from _create({"VisibilityTimeout": "1"})
-    yield _send(url, "foobar")
-    answer = yield _receive(url)
+    url = yield from create({"VisibilityTimeout": "1"})
+    yield send(url, "foobar")
+    answer = yield receive(url)
     yield Wait(2)
     yield _delete(url, _handle(answer))
-    yield _receive(url, "delete_after_timeout_queue_empty")
+    yield receive(url, "delete_after_timeout_queue_empty")
 
 
 # --- FIFO ---------------------------------------------------------------------------------------
 
 
 def fifo_message_attributes() -> Play:
-    url = yield from _fifo(
+    url = yield from create_fifo(
         ContentBasedDeduplication="true",
         VisibilityTimeout="0",
         DeduplicationScope="messageGroup",
         FifoThroughputLimit="perMessageGroupId",
     )
-    yield _send(url, "message-body-1", "group-1", "dedup-1", "send_message")
+    yield send(url, "message-body-1", "group-1", "dedup-1", "send_message")
     for label in ("receive_message_0", "receive_message_1"):
-        yield _receive(url, label, AttributeNames=["All"], WaitTimeSeconds=10)
+        yield receive(url, label, AttributeNames=["All"], WaitTimeSeconds=10)
 
 
 def fifo_expired_handle() -> Play:
-    url = yield from _fifo(VisibilityTimeout="1", ContentBasedDeduplication="true")
-    yield _send(url, "g1-m1", "1")
-    answer = yield _receive(url)
+    url = yield from create_fifo(VisibilityTimeout="1", ContentBasedDeduplication="true")
+    yield send(url, "g1-m1", "1")
+    answer = yield receive(url)
     handle = _handle(answer)
     yield Wait(2)
     yield _delete(url, handle, "error")
@@ -351,17 +351,17 @@ def fifo_expired_handle() -> Play:
 
 
 def fifo_delete_after_visibility_timeout() -> Play:
-    url = yield from _fifo(VisibilityTimeout="1", ContentBasedDeduplication="true")
-    yield _send(url, "foobar", "1")
-    answer = yield _receive(url, "received_sqs_message")
+    url = yield from create_fifo(VisibilityTimeout="1", ContentBasedDeduplication="true")
+    yield send(url, "foobar", "1")
+    answer = yield receive(url, "received_sqs_message")
     yield Wait(2)
     yield _delete(url, _handle(answer), "delete_after_timeout_fifo")
 
 
 def fifo_delete_after_extension() -> Play:
-    url = yield from _fifo(VisibilityTimeout="2", ContentBasedDeduplication="true")
-    yield _send(url, "foobar", "1")
-    answer = yield _receive(url, "received_sqs_message")
+    url = yield from create_fifo(VisibilityTimeout="2", ContentBasedDeduplication="true")
+    yield send(url, "foobar", "1")
+    answer = yield receive(url, "received_sqs_message")
     handle = _handle(answer)
     yield Call(
         "ChangeMessageVisibility",
@@ -374,32 +374,34 @@ def fifo_delete_after_extension() -> Play:
 def fifo_deduplication_after_delete(variant: str) -> Play:
     by_content = variant == "True"
     dedup = "" if by_content else "dedup1"
-    url = yield from (_fifo(ContentBasedDeduplication="true") if by_content else _fifo())
+    url = yield from (
+        create_fifo(ContentBasedDeduplication="true") if by_content else create_fifo()
+    )
     body = '{"foo": "bar"}'
-    yield _send(url, body, "group-1", dedup)
-    answer = yield _receive(url, "get-messages", WaitTimeSeconds=3)
+    yield send(url, body, "group-1", dedup)
+    answer = yield receive(url, "get-messages", WaitTimeSeconds=3)
     yield _delete(url, _handle(answer))
-    yield _send(url, body, "group-1", dedup)
-    yield _receive(url, "get-messages-duplicate", WaitTimeSeconds=1)
+    yield send(url, body, "group-1", dedup)
+    yield receive(url, "get-messages-duplicate", WaitTimeSeconds=1)
 
 
 def fifo_needs_group_and_deduplication() -> Play:
-    url = yield from _fifo()
+    url = yield from create_fifo()
     for suffix in ("", "-query"):  # both were recorded over JSON, whatever they are called
         protocol = "json" if suffix else ""
-        without_dedup = _send(url, "test", "group", label=f"invalid-parameter-value{suffix}")
-        without_group = _send(url, "test", dedup="dedup", label=f"missing-parameter{suffix}")
+        without_dedup = send(url, "test", "group", label=f"invalid-parameter-value{suffix}")
+        without_group = send(url, "test", dedup="dedup", label=f"missing-parameter{suffix}")
         for call in (without_dedup, without_group):
             yield Call(call.action, call.parameters, call.label, protocol=protocol)
 
 
 def fifo_same_deduplication_id() -> Play:
-    url = yield from _create({"FifoQueue": "True", "ContentBasedDeduplication": "False"})
-    yield _send(url, "Test", "group1", "same-dedup")
-    answer = yield _receive(url, "same-dedup-different-grp-1")
+    url = yield from create({"FifoQueue": "True", "ContentBasedDeduplication": "False"})
+    yield send(url, "Test", "group1", "same-dedup")
+    answer = yield receive(url, "same-dedup-different-grp-1")
     yield _delete(url, _handle(answer))
-    yield _send(url, "Test", "group2", "same-dedup")
-    yield _receive(url, "same-dedup-different-grp-2")
+    yield send(url, "Test", "group2", "same-dedup")
+    yield receive(url, "same-dedup-different-grp-2")
 
 
 HIGH_THROUGHPUT = {
@@ -409,82 +411,82 @@ HIGH_THROUGHPUT = {
 
 
 def fifo_high_throughput() -> Play:
-    url = yield from _create(
+    url = yield from create(
         {"FifoQueue": "True", "ContentBasedDeduplication": "False", **HIGH_THROUGHPUT}
     )
-    yield _send(url, "Test1", "group1", "same-dedup")
-    answer = yield _receive(url, "same-dedup-different-grp-1")
+    yield send(url, "Test1", "group1", "same-dedup")
+    answer = yield receive(url, "same-dedup-different-grp-1")
     yield _delete(url, _handle(answer))
-    yield _send(url, "Test2", "group2", "same-dedup")
-    yield _receive(url, "same-dedup-different-grp-2")
+    yield send(url, "Test2", "group2", "same-dedup")
+    yield receive(url, "same-dedup-different-grp-2")
 
 
 def fifo_to_high_throughput() -> Play:
-    url = yield from _create(
+    url = yield from create(
         {"FifoQueue": "True", "ContentBasedDeduplication": "False", "DeduplicationScope": "queue"}
     )
-    yield _send(url, "Test1", "group1", "same-dedup")
-    answer = yield _receive(url, "same-dedup-different-grp-1")
+    yield send(url, "Test1", "group1", "same-dedup")
+    answer = yield receive(url, "same-dedup-different-grp-1")
     yield _delete(url, _handle(answer))
-    yield _send(url, "Test2", "group2", "same-dedup")
-    yield _receive(url, "same-dedup-different-grp-2", VisibilityTimeout=0)
-    yield _set(url, **HIGH_THROUGHPUT)
+    yield send(url, "Test2", "group2", "same-dedup")
+    yield receive(url, "same-dedup-different-grp-2", VisibilityTimeout=0)
+    yield set_attributes(url, **HIGH_THROUGHPUT)
     yield _attributes(url, "All", label="set-to-high-throughput")
-    yield _receive(url, "same-dedup-different-grp-high-throughput")
-    yield _send(url, "Test3", "group3", "same-dedup")
-    yield _receive(url, "same-dedup-different-grp-high-throughput-2")
-    yield _send(url, "Test4", "group4", "dedup_2")
-    answer = yield _receive(url, "new-dedup2-high-throughput")
+    yield receive(url, "same-dedup-different-grp-high-throughput")
+    yield send(url, "Test3", "group3", "same-dedup")
+    yield receive(url, "same-dedup-different-grp-high-throughput-2")
+    yield send(url, "Test4", "group4", "dedup_2")
+    answer = yield receive(url, "new-dedup2-high-throughput")
     yield _delete(url, _handle(answer))
-    yield _send(url, "Test5", "group5", "dedup_2")
-    yield _receive(url, "same-dedup2-high-throughput")
+    yield send(url, "Test5", "group5", "dedup_2")
+    yield receive(url, "same-dedup2-high-throughput")
 
 
 def fifo_to_regular_throughput() -> Play:
-    url = yield from _create(
+    url = yield from create(
         {"FifoQueue": "True", "ContentBasedDeduplication": "False", **HIGH_THROUGHPUT}
     )
-    yield _send(url, "Test1", "group1", "same-dedup")
-    answer = yield _receive(url, "same-dedup-different-grp-1")
+    yield send(url, "Test1", "group1", "same-dedup")
+    answer = yield receive(url, "same-dedup-different-grp-1")
     yield _delete(url, _handle(answer))
-    yield _send(url, "Test2", "group2", "same-dedup")
-    answer = yield _receive(url, "same-dedup-different-grp-2")
+    yield send(url, "Test2", "group2", "same-dedup")
+    answer = yield receive(url, "same-dedup-different-grp-2")
     yield _delete(url, _handle(answer))
-    yield _set(url, DeduplicationScope="queue", FifoThroughputLimit="perQueue")
+    yield set_attributes(url, DeduplicationScope="queue", FifoThroughputLimit="perQueue")
     yield _attributes(url, "All", label="set-to-regular-throughput")
-    yield _send(url, "Test3", "group3", "same-dedup")
-    yield _receive(url, "same-dedup-different-grp-regular-throughput")
+    yield send(url, "Test3", "group3", "same-dedup")
+    yield receive(url, "same-dedup-different-grp-regular-throughput")
 
 
 def fifo_group_scope_alone() -> Play:
-    url = yield from _create(
+    url = yield from create(
         {
             "FifoQueue": "True",
             "ContentBasedDeduplication": "True",
             "DeduplicationScope": "messageGroup",
         }
     )
-    yield _send(url, "Test", "group1")
-    answer = yield _receive(url, "same-dedup-different-grp-1")
+    yield send(url, "Test", "group1")
+    answer = yield receive(url, "same-dedup-different-grp-1")
     yield _delete(url, _handle(answer))
-    yield _send(url, "Test", "group2")
-    yield _receive(url, "same-dedup-different-grp-2")
+    yield send(url, "Test", "group2")
+    yield receive(url, "same-dedup-different-grp-2")
 
 
 def fifo_zero_delay() -> Play:
-    url = yield from _fifo(ContentBasedDeduplication="true", DelaySeconds="2")
-    yield _send(url, "message-1", "1", label="send_message_result", DelaySeconds=0)
-    yield _receive(url, "receive_message_initial_result", WaitTimeSeconds=1)
+    url = yield from create_fifo(ContentBasedDeduplication="true", DelaySeconds="2")
+    yield send(url, "message-1", "1", label="send_message_result", DelaySeconds=0)
+    yield receive(url, "receive_message_initial_result", WaitTimeSeconds=1)
     yield Wait(3)
-    yield _receive(url, "receive_message_after_delay_result", MaxNumberOfMessages=1)
+    yield receive(url, "receive_message_after_delay_result", MaxNumberOfMessages=1)
 
 
 def fifo_messages_not_visible() -> Play:
     """Recorded without answers; what is asserted is what AWS's documentation says of the counts."""
-    url = yield from _fifo(ContentBasedDeduplication="true")
+    url = yield from create_fifo(ContentBasedDeduplication="true")
     for body, group in (("g1-m1", "1"), ("g1-m2", "1"), ("g2-m1", "2"), ("g3-m1", "3")):
-        yield _send(url, body, group)
-    answer = yield _receive(url, MaxNumberOfMessages=3)
+        yield send(url, body, group)
+    answer = yield receive(url, MaxNumberOfMessages=3)
     assert [message["Body"] for message in answer["Messages"]] == ["g1-m1", "g1-m2", "g2-m1"]
     counts = yield _attributes(
         url, "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"
@@ -500,10 +502,10 @@ def fifo_group_visibility(variant: str) -> Play:
     position = {"0-visible": 0, "1-visible": 1, "2-visible": 2}.get(variant)
     if position is None:  # how many of the group come before the one that is extended
         position = {"all-invisible": 0, "1-invisible": 1, "no-invisible": 2}[variant]
-    url = yield from _fifo(VisibilityTimeout="1")
+    url = yield from create_fifo(VisibilityTimeout="1")
     for body in ("foo", "bar", "baz"):
-        yield _send(url, body, "1", body)
-    answer = yield _receive(url, "receive_all_messages", MaxNumberOfMessages=5)
+        yield send(url, body, "1", body)
+    answer = yield receive(url, "receive_all_messages", MaxNumberOfMessages=5)
     yield Call(
         "ChangeMessageVisibility",
         {
@@ -513,27 +515,29 @@ def fifo_group_visibility(variant: str) -> Play:
         },
     )
     yield Wait(2.5)
-    yield _receive(url, "some-messages-invisible", MaxNumberOfMessages=5)
+    yield receive(url, "some-messages-invisible", MaxNumberOfMessages=5)
 
 
 def fifo_dead_letters() -> Play:
     """Recorded without answers; the assertions are what AWS was seen to do."""
-    dead = yield from _fifo(ContentBasedDeduplication="true", MessageRetentionPeriod="1209600")
+    dead = yield from create_fifo(
+        ContentBasedDeduplication="true", MessageRetentionPeriod="1209600"
+    )
     dead_arn = yield from _arn(dead)
-    url = yield from _fifo(
+    url = yield from create_fifo(
         ContentBasedDeduplication="true",
         VisibilityTimeout="60",
         RedrivePolicy=json.dumps({"deadLetterTargetArn": dead_arn, "maxReceiveCount": 2}),
     )
-    sent = yield _send(url, "foobar", "1")
+    sent = yield send(url, "foobar", "1")
     for _ in range(3):
-        yield _receive(url, WaitTimeSeconds=1, VisibilityTimeout=0)
-    answer = yield _receive(dead, WaitTimeSeconds=10)
+        yield receive(url, WaitTimeSeconds=1, VisibilityTimeout=0)
+    answer = yield receive(dead, WaitTimeSeconds=10)
     assert [(m["MessageId"], m["Body"]) for m in answer["Messages"]] == [
         (sent["MessageId"], "foobar")
     ]
-    sent = yield _send(url, "foobar2", "1")
-    answer = yield _receive(url, WaitTimeSeconds=1)
+    sent = yield send(url, "foobar2", "1")
+    answer = yield receive(url, WaitTimeSeconds=1)
     assert _first(answer)["MessageId"] == sent["MessageId"]
 
 
@@ -541,7 +545,7 @@ def fifo_dead_letters() -> Play:
 
 
 def tag_and_untag() -> Play:
-    url = yield from _create()
+    url = yield from create()
     tags = {"tag1": "value1", "tag2": "value2", "tag3": ""}
     yield Call("TagQueue", {"QueueUrl": url, "Tags": tags})
     yield Call("ListQueueTags", {"QueueUrl": url}, "get-tag-1")
@@ -553,7 +557,7 @@ def tag_and_untag() -> Play:
 
 def create_with_other_attributes() -> Play:
     name = unique() + ".fifo"
-    yield from _create({"FifoQueue": "true", "ContentBasedDeduplication": "true"}, name)
+    yield from create({"FifoQueue": "true", "ContentBasedDeduplication": "true"}, name)
     yield Call(
         "CreateQueue",
         {
@@ -565,7 +569,7 @@ def create_with_other_attributes() -> Play:
 
 
 def create_and_update() -> Play:
-    url = yield from _create(
+    url = yield from create(
         {
             "MessageRetentionPeriod": "604800",
             "ReceiveMessageWaitTimeSeconds": "10",
@@ -573,22 +577,22 @@ def create_and_update() -> Play:
         }
     )
     yield _attributes(url, "All", label="get_queue_attributes")
-    yield _set(url, MaximumMessageSize="2048", VisibilityTimeout="69", DelaySeconds="420")
+    yield set_attributes(url, MaximumMessageSize="2048", VisibilityTimeout="69", DelaySeconds="420")
     yield _attributes(url, "All", label="get_updated_queue_attributes")
 
 
 def unsupported_attribute_standard() -> Play:
-    url = yield from _create()
-    yield _set(url, "invalid-attr-name-1", FifoQueue="true")
-    yield _set(url, "invalid-attr-name-2", FifoQueue="false")
+    url = yield from create()
+    yield set_attributes(url, "invalid-attr-name-1", FifoQueue="true")
+    yield set_attributes(url, "invalid-attr-name-2", FifoQueue="false")
 
 
 def unsupported_attribute_fifo() -> Play:
-    url = yield from _create()
-    yield _set(url, "invalid-attr-name-1", FifoQueue="true")
-    url = yield from _fifo()
-    yield _set(url, FifoQueue="true")
-    yield _set(url, "invalid-attr-name-2", FifoQueue="false")
+    url = yield from create()
+    yield set_attributes(url, "invalid-attr-name-1", FifoQueue="true")
+    url = yield from create_fifo()
+    yield set_attributes(url, FifoQueue="true")
+    yield set_attributes(url, "invalid-attr-name-2", FifoQueue="false")
 
 
 def fifo_attributes_on_standard_queue() -> Play:
@@ -607,26 +611,26 @@ def fifo_attributes_on_standard_queue() -> Play:
 
 def encryption() -> Play:
     names = ("KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "SqsManagedSseEnabled")
-    url = yield from _create()
-    yield _set(
+    url = yield from create()
+    yield set_attributes(
         url,
         KmsMasterKeyId="testKeyId",
         KmsDataKeyReusePeriodSeconds="6000",
         SqsManagedSseEnabled="false",
     )
     yield _attributes(url, *names, label="sse_kms_attributes")
-    url = yield from _create()
-    yield _set(url, SqsManagedSseEnabled="true")
+    url = yield from create()
+    yield set_attributes(url, SqsManagedSseEnabled="true")
     yield _attributes(url, *names, label="sse_sqs_attributes")
 
 
 def encryption_of_two_kinds() -> Play:
-    url = yield from _create()
-    yield _set(url, "error", KmsMasterKeyId="testKeyId", SqsManagedSseEnabled="true")
+    url = yield from create()
+    yield set_attributes(url, "error", KmsMasterKeyId="testKeyId", SqsManagedSseEnabled="true")
 
 
 def permissions() -> Play:
-    url = yield from _create()
+    url = yield from create()
     account = url.split("/")[-2]
     label = "crossaccountpermission"
 
@@ -666,7 +670,7 @@ def permissions() -> Play:
 
 def no_such_queue() -> Play:
     name = unique()
-    url = yield from _create(name=name)
+    url = yield from create(name=name)
     yield Call("DeleteQueue", {"QueueUrl": url})
     yield Call("GetQueueAttributes", {"QueueUrl": url}, "queue-does-not-exist", protocol="json")
     yield Call("GetQueueUrl", {"QueueName": name}, "queue-does-not-exist-url", protocol="json")
@@ -678,7 +682,7 @@ def no_such_queue() -> Play:
 def list_queues_in_pages() -> Play:
     prefix = "7f7df0f5"
     for number in range(10):
-        yield from _create(name=f"{prefix}-test-queue-{number}")
+        yield from create(name=f"{prefix}-test-queue-{number}")
 
     def as_recorded(answer: Answer) -> Answer:
         """With the URLs' host as the recording has it, and a token as a token."""
@@ -710,9 +714,9 @@ def list_queues_in_pages() -> Play:
 
 def _pipe(dead: str = "") -> Generator[Call | Wait, Answer, tuple[str, str]]:
     """A queue whose dead letters go to another after one receive; the URLs of both."""
-    dead = dead or (yield from _create())
+    dead = dead or (yield from create())
     arn = yield from _arn(dead)
-    url = yield from _create(
+    url = yield from create(
         {"RedrivePolicy": json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})}
     )
     return url, dead
@@ -721,9 +725,9 @@ def _pipe(dead: str = "") -> Generator[Call | Wait, Answer, tuple[str, str]]:
 def _kill(url: str, bodies: list[str]) -> Generator[Call | Wait, Answer, None]:
     """Send messages and receive them until each is a dead letter."""
     for body in bodies:
-        yield _send(url, body)
+        yield send(url, body)
     for _ in range(2 * len(bodies)):
-        yield _receive(url, VisibilityTimeout=0)
+        yield receive(url, VisibilityTimeout=0)
 
 
 def _start(source: str, label: str = "", **more: Any) -> Call:
@@ -733,7 +737,7 @@ def _start(source: str, label: str = "", **more: Any) -> Call:
 def _drain(url: str, number: int) -> Generator[Call | Wait, Answer, list[str]]:
     bodies: list[str] = []
     for _ in range(60):
-        answer = yield _receive(url, WaitTimeSeconds=5, MaxNumberOfMessages=1)
+        answer = yield receive(url, WaitTimeSeconds=5, MaxNumberOfMessages=1)
         for message in answer.get("Messages", []):
             bodies.append(message["Body"])
             yield _delete(url, message["ReceiptHandle"])
@@ -743,8 +747,8 @@ def _drain(url: str, number: int) -> Generator[Call | Wait, Answer, list[str]]:
 
 
 def move_needs_dead_letter_queue() -> Play:
-    source = yield from _arn((yield from _create()))
-    destination = yield from _arn((yield from _create()))
+    source = yield from _arn((yield from create()))
+    destination = yield from _arn((yield from create()))
     yield _start(source, "error", DestinationArn=destination)
 
 
@@ -753,7 +757,7 @@ def move_cancel_bad_handle() -> Play:
 
 
 def move_cancel_no_such_task() -> Play:
-    source = yield from _arn((yield from _create()))
+    source = yield from _arn((yield from create()))
     handle = {"taskId": "10f57157-fc38-4da9-a113-4de7e12d05aa", "sourceArn": source}
     text = base64.b64encode(json.dumps(handle, separators=(",", ":")).encode()).decode()
     yield Call("CancelMessageMoveTask", {"TaskHandle": text}, "error")
@@ -762,21 +766,21 @@ def move_cancel_no_such_task() -> Play:
 def move_no_such_destination() -> Play:
     _, dead = yield from _pipe()
     source = yield from _arn(dead)
-    destination = yield from _arn((yield from _create()))
+    destination = yield from _arn((yield from create()))
     yield _start(source, "error", DestinationArn=destination + "doesntexist")
 
 
 def move_workflow() -> Play:
     url, dead = yield from _pipe()
     source = yield from _arn(dead)
-    target = yield from _create()
+    target = yield from create()
     destination = yield from _arn(target)
     yield from _kill(url, ["message-1", "message-2"])
     yield _start(source, "start-message-move-task-response", DestinationArn=destination)
     bodies = yield from _drain(target, 2)
     assert set(bodies) == {"message-1", "message-2"}
     yield Call("ListMessageMoveTasks", {"SourceArn": source}, "list-message-move-task-response")
-    answer = yield _receive(dead, WaitTimeSeconds=1)
+    answer = yield receive(dead, WaitTimeSeconds=1)
     assert not answer.get("Messages")
 
 
@@ -810,7 +814,7 @@ def _slow_move(number: int, label: str = "") -> Generator[Call | Wait, Answer, t
     handle."""
     url, dead = yield from _pipe()
     source = yield from _arn(dead)
-    target = yield from _create()
+    target = yield from create()
     destination = yield from _arn(target)
     yield from _kill(url, [f"message-{i}" for i in range(number)])
     started = yield _start(
