@@ -11,7 +11,6 @@ from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES, is_entry_id
 from pumphouse.protocol.faults import fault
 from pumphouse.protocol.operations import BatchResultErrorEntry
 
-
 _is_entry_id = lru_cache(maxsize=1024)(is_entry_id)  # they are the same few in most batches
 
 

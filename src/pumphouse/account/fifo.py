@@ -52,11 +52,20 @@ class FifoQueue(Queue):
         self.groups: dict[str, Group] = {}
         self._ready: deque[Group] = deque()
 
-    def _append(self, message: Message) -> None:
+    def add(self, message: Message, now: float, delay_seconds: float = 0) -> None:
         group_id = message.group_id or ""
         if (group := self.groups.get(group_id)) is None:
             group = self.groups[group_id] = Group(group_id)
         group.messages.append(message)
+        super().add(message, now, delay_seconds)
+
+    def remove(self, message: Message) -> None:
+        super().remove(message)
+        group_id = message.group_id or ""
+        group = self.groups[group_id]
+        self._refresh(group)
+        if not group.messages and not group.ready:
+            del self.groups[group_id]
 
     def _show(self, message: Message) -> None:
         message.state = VISIBLE
@@ -96,13 +105,6 @@ class FifoQueue(Queue):
     def has_next(self) -> bool:
         return bool(self._ready)
 
-    def _removed(self, message: Message) -> None:
-        group_id = message.group_id or ""
-        group = self.groups[group_id]
-        self._refresh(group)
-        if not group.messages and not group.ready:
-            del self.groups[group_id]
-
     def configure(self, settings: QueueSettings, now: float) -> None:
         """Take other settings. Another delay holds for what is delayed already, as on AWS."""
         super().configure(settings, now)
@@ -114,7 +116,8 @@ class FifoQueue(Queue):
         if self.parking.occupied:
             self.wake()
 
-    def _cleared(self) -> None:
+    def clear(self) -> None:
+        super().clear()
         self.groups.clear()
         self._ready.clear()
         self.deduplication.clear()

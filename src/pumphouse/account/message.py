@@ -41,6 +41,8 @@ class Message(Struct, gc=False, eq=False):
     source_arn: str | None = None
     """The queue whose dead letter it is."""
     state: str = VISIBLE
+    handle: str = ""
+    """The receipt handle of its latest receive."""
     serial: int = 0
     """Its number in the queue that holds it."""
     due: float = 0.0

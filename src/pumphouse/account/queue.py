@@ -22,6 +22,7 @@ from pumphouse.clock import Clock
 from pumphouse.protocol.names import QueueName
 
 MAX_IN_FLIGHT = 120_000
+_TIDY_AFTER = 64
 
 
 class Queue(ABC):
@@ -33,15 +34,17 @@ class Queue(ABC):
 
     __slots__ = (
         "_ages",
+        "_changes",
         "_delays",
+        "_handle_prefix",
+        "_handles",
         "_leases",
-        "_next_serial",
+        "_serial",
         "clock",
         "created_at",
         "delayed",
         "deleted",
         "expired_handles",
-        "handle_prefix",
         "in_flight",
         "messages",
         "modified_at",
@@ -77,9 +80,11 @@ class Queue(ABC):
         self.messages: dict[int, Message] = {}
         self.visible = self.delayed = self.in_flight = 0
         # Shaped like AWS's: opaque, and not safe in a URL or in XML without quoting.
-        self.handle_prefix = "AQEB" + b64encode(secrets.token_bytes(24)).decode() + "/+"
+        self._handle_prefix = "AQEB" + b64encode(secrets.token_bytes(24)).decode() + "/+"
         self.expired_handles: set[str] = set()
-        self._next_serial = 0
+        self._handles: dict[str, Message] = {}  # by its latest handle
+        self._serial = 0
+        self._changes = 0  # since the timelines were tidied
         self._delays = Timeline()
         self._leases = Timeline()
         self._ages = Timeline()  # by when retention began
@@ -113,11 +118,10 @@ class Queue(ABC):
 
     def add(self, message: Message, now: float, delay_seconds: float = 0) -> None:
         """Store a message; it may come from another queue."""
-        self._next_serial = serial = self._next_serial + 1
+        self._serial = serial = self._serial + 1
         message.serial = serial
         self.messages[serial] = message
         self._ages.push(message.stored, message)
-        self._append(message)
         if delay_seconds > 0:
             message.state = DELAYED
             message.due = now + delay_seconds
@@ -131,26 +135,34 @@ class Queue(ABC):
         state = message.state
         if state is IN_FLIGHT:
             self.in_flight -= 1
-            self._leases.prune(self.in_flight, _is_lease)
         elif state is VISIBLE:
             self.visible -= 1
         elif state is DELAYED:
             self.delayed -= 1
-            self._delays.prune(self.delayed, _is_delay)
         message.state = GONE
         del self.messages[message.serial]
-        self._ages.prune(len(self.messages), _is_held)
-        self._removed(message)
+        if message.handle:
+            del self._handles[message.handle]
+        self._changes += 1
+        if self._changes >= _TIDY_AFTER:
+            self._tidy()
 
     def clear(self) -> None:
         """Take out everything."""
         for message in self.messages.values():
             message.state = GONE
         self.messages.clear()
+        self._handles.clear()
         self.visible = self.delayed = self.in_flight = 0
         for timeline in (self._delays, self._leases, self._ages):
             timeline.clear()
-        self._cleared()
+
+    def _tidy(self) -> None:
+        """Clear what is out of date in the timelines, where it outweighs the rest."""
+        self._changes = 0
+        self._ages.prune(len(self.messages), _is_held)
+        self._leases.prune(self.in_flight, _is_lease)
+        self._delays.prune(self.delayed, _is_delay)
 
     # --- leases ---------------------------------------------------------------------------------
 
@@ -159,15 +171,21 @@ class Queue(ABC):
         taken: list[Message] = []
         policy = self.settings.redrive_policy
         most = policy.max_receive_count if policy is not None else inf
+        handles, prefix = self._handles, self._handle_prefix
         line = self._line()
         for message in line:
-            if message.receive_count >= most and self.move_to_dead_letters(self, message, now):
+            count = message.receive_count
+            if count >= most and self.move_to_dead_letters(self, message, now):
                 continue
             message.state = TAKEN
-            message.receive_count += 1
+            message.receive_count = count = count + 1
             message.received = now
             if not message.first_received_at:
                 message.first_received_at = self.clock.now()
+            if message.handle:
+                del handles[message.handle]
+            message.handle = handle = f"{prefix}{message.serial:x}={count:x}="
+            handles[handle] = message
             taken.append(message)
             if len(taken) == limit:
                 break
@@ -178,35 +196,34 @@ class Queue(ABC):
             for message in taken:
                 message.state = IN_FLIGHT
                 message.due = due
-                self._leases.push(due, message)
+            self._leases.push_all(due, taken)
             self.in_flight += len(taken)
         else:
             for message in taken:
                 self._show(message)
         return taken
 
-    def handle_of(self, message: Message) -> str:
-        """The receipt handle of the message's latest receive."""
-        return f"{self.handle_prefix}{message.serial:x}={message.receive_count:x}="
-
     def find(self, handle: str) -> tuple[Message | None, bool] | None:
         """The message of a receipt handle (None when it is gone), and whether the handle is that of
         its latest receive. None for a handle that was never this queue's."""
-        if not handle.startswith(self.handle_prefix):
-            return None
+        message = self._handles.get(handle)
+        if message is not None:
+            return message, True
         try:
-            serial_text, count_text, end = handle[len(self.handle_prefix) :].split("=")
-            serial, count = int(serial_text, 16), int(count_text, 16)
+            serial, count = (
+                int(each, 16) for each in handle[len(self._handle_prefix) : -1].split("=")
+            )
         except ValueError:
             return None
-        if end or not 0 < serial <= self._next_serial or count < 1:
+        if (
+            handle != f"{self._handle_prefix}{serial:x}={count:x}="
+            or not 0 < serial <= self._serial
+        ):
             return None
         message = self.messages.get(serial)
-        if message is None:
-            return None, False
-        if count > message.receive_count:
+        if not 0 < count <= (message.receive_count if message else inf):
             return None
-        return message, count == message.receive_count
+        return message, False
 
     def change_visibility(self, message: Message, visibility_seconds: int, now: float) -> None:
         """Let a lease end in `visibility_seconds` from now."""
@@ -216,7 +233,9 @@ class Queue(ABC):
             self._show(message)
         else:
             self._leases.push(message.due, message)
-        self._leases.prune(self.in_flight, _is_lease)
+        self._changes += 1
+        if self._changes >= _TIDY_AFTER:
+            self._tidy()
 
     def expire_handle(self, handle: str) -> bool:
         """End the lease of a receipt handle now, and refuse the handle from now on; False where no
@@ -282,10 +301,6 @@ class Queue(ABC):
     # --- what standard and FIFO queues do differently --------------------------------------------
 
     @abstractmethod
-    def _append(self, message: Message) -> None:
-        """A message was stored."""
-
-    @abstractmethod
     def _show(self, message: Message) -> None:
         """Make a message visible; it is counted no more where it was."""
 
@@ -297,14 +312,6 @@ class Queue(ABC):
     @abstractmethod
     def has_next(self) -> bool:
         """Whether there may be a message to hand out."""
-
-    @abstractmethod
-    def _removed(self, message: Message) -> None:
-        """A message is gone."""
-
-    @abstractmethod
-    def _cleared(self) -> None:
-        """All messages are gone."""
 
     def __repr__(self) -> str:
         self.settle(self.clock.monotonic())

@@ -114,14 +114,18 @@ def _take(
     else:
         return []
     names = operation.message_attribute_names
-    handle_of = queue.handle_of
+    if not writers and not names:
+        return [
+            ReceivedMessage(message.message_id, message.handle, message.md5_of_body, message.body)
+            for message in messages
+        ]
     return [
         ReceivedMessage(
             message.message_id,
-            handle_of(message),
+            message.handle,
             message.md5_of_body,
             message.body,
-            _written(message, writers) if writers else {},
+            {name: value for name, write in writers if (value := write(message)) is not None},
             *(_wanted(message, names) if names and message.attributes else ()),
         )
         for message in messages
@@ -186,10 +190,6 @@ def _writers(names: tuple[str, ...], system_names: tuple[str, ...]) -> Writers:
         for name, write in _SYSTEM_ATTRIBUTES.items()
         if name in wanted or "All" in wanted
     )
-
-
-def _written(message: Message, writers: Writers) -> dict[str, str]:
-    return {name: value for name, write in writers if (value := write(message)) is not None}
 
 
 def _wanted(

@@ -32,9 +32,6 @@ class StandardQueue(Queue):
         super().__init__(name, url, settings, clock, move_to_dead_letters)
         self._ready: deque[Message] = deque()
 
-    def _append(self, message: Message) -> None:
-        pass
-
     def _show(self, message: Message) -> None:
         message.state = VISIBLE
         self.visible += 1
@@ -55,8 +52,6 @@ class StandardQueue(Queue):
     def has_next(self) -> bool:
         return self.visible > 0
 
-    def _removed(self, message: Message) -> None:
-        pass
-
-    def _cleared(self) -> None:
+    def clear(self) -> None:
+        super().clear()
         self._ready.clear()

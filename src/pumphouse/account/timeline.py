@@ -42,6 +42,17 @@ class Timeline:
         if due < self.next_due:
             self.next_due = due
 
+    def push_all(self, due: float, messages: list[Message]) -> None:
+        """The same due for each of them."""
+        ordered = self._ordered
+        if ordered and due < ordered[-1][0]:
+            for message in messages:
+                self.push(due, message)
+            return
+        ordered.extend([(due, message) for message in messages])
+        if messages and due < self.next_due:
+            self.next_due = due
+
     def pop(self) -> Message:
         """The message of the earliest hint; there must be one."""
         heap, ordered = self._heap, self._ordered
