@@ -219,7 +219,7 @@ class Sent:
 
 async def test_ten_thousand_mixed_calls_end_as_what_the_ledger_says() -> None:
     rng = random.Random(20260101)
-    names = sorted(set(PLAYS) - {"skewed", "expired_token", "drop_next"})
+    names = sorted(set(PLAYS) - {"skewed", "expired_token", "drop_next", "hold"})
     weights = [
         40 if name == "ok" else 0.3 if "sil" in name or name == "half" else 1 for name in names
     ]

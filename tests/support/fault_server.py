@@ -29,6 +29,7 @@ PLAYS = {
     "reset_after": "carried out and answered, then reset",
     "close_on_next": "carried out and answered; closed as the next request's first bytes arrive",
     "drop_next": "carried out and answered; from then on nothing is answered on the connection",
+    "hold": "carried out; answered when `release()` is called",
     "reset_before": "not carried out; reset before any answer",
     "lost": "carried out; reset before any answer",
     "reset_during": "carried out; reset in the middle of the answer",
@@ -121,10 +122,12 @@ class FaultServer:
         self._tls = tls
         self._host = host
         self.ledger = Ledger()
+        self.edit: Callable[[Request, dict[str, Any]], dict[str, Any]] = lambda _, answer: answer
         self.date = "Thu, 01 Jan 2026 00:00:00 GMT"
         self.extra_headers: dict[str, str] = {}
         self._seen: Counter[bytes] = Counter()
         self._live: set[_Peer] = set()
+        self._held: list[Callable[[], None]] = []
         self.idle = asyncio.Event()  # set while no connection is open
         self._server: asyncio.Server | None = None
         self.url = ""
@@ -144,6 +147,12 @@ class FaultServer:
             peer.reset()
         await asyncio.sleep(0)
         await self._server.wait_closed()
+
+    def release(self) -> None:
+        """Answer every request that was held."""
+        held, self._held = self._held, []
+        for answer in held:
+            answer()
 
     @property
     def queue(self) -> str:
@@ -242,6 +251,7 @@ class _Peer(asyncio.Protocol):
         document: dict[str, Any] = {}
         if play not in _NOT_CARRIED_OUT:
             document = self.server.carry_out(request.action, request.body, play)
+            document = self.server.edit(request, document)
         if play in _ERRORS:
             status, code, message = _ERRORS[play]
             self.answer(json.dumps({"__type": code, "message": message}).encode(), status)
@@ -249,6 +259,9 @@ class _Peer(asyncio.Protocol):
             self.reset()
         elif play == "silence":
             self.silent = True
+        elif play == "hold":
+            body = json.dumps(document).encode()
+            self.server._held.append(lambda: self.answer(body))
         elif play == "garbage":
             self.transport.write(b"\x16\x03\x01 what?\r\n\r\n")
         elif play in ("html_503", "html_200"):

@@ -76,19 +76,20 @@ class Keeper:
         Raises `NoCredentialsError` when there are none, `ConfigError` when loading them failed; the
         same error again, without another try, until the time for the next try has come.
         """
-        if (keys := self.current()) is not None:
-            return keys
-        running = self._begin()
-        if (keys := self._valid()) is not None:
-            return keys  # renewed beside it
-        if running is not None:
-            hold = getattr(self._clock, "hold", nullcontext)  # no virtual time for a real thread
-            with hold():
-                await asyncio.wrap_future(running)
-            if (keys := self._valid()) is not None:
+        while True:
+            if (keys := self.current()) is not None:
                 return keys
-        error = self._error or ConfigError("the credentials expired while they were loaded")
-        raise copy.copy(error)  # each caller its own: they add to its traceback
+            running = self._begin()
+            if (keys := self._valid()) is not None:
+                return keys  # renewed beside it
+            if running is not None:
+                hold = getattr(self._clock, "hold", nullcontext)  # no virtual time for a thread
+                with hold():
+                    await asyncio.wrap_future(running)
+                if (keys := self._valid()) is not None:
+                    return keys
+            if self._error is not None:
+                raise copy.copy(self._error)  # each caller its own: they add to its traceback
 
     def expire(self, keys: Keys) -> None:
         """AWS calls these keys expired, whatever they said themselves."""
@@ -121,32 +122,37 @@ class Keeper:
 
     def _renew(self, running: Future[None]) -> None:
         """One run of the source, in its own thread."""
-        event: object
         try:
             keys = self._source()
             if not keys.access_key_id or not keys.secret_access_key:
                 raise NoCredentialsError("the source of credentials returned an empty key")
         except Exception as error:
-            now = self._clock.now()
+            event = self._failed(_explained(error))
+        else:
+            event = self._loaded(keys)
+        self._hooks.emit(event)
+        running.set_result(None)
+
+    def _loaded(self, keys: Keys) -> CredentialsLoaded:
+        with self._lock:
+            self._running = None
+            self._keys = keys  # before the time, or another thread takes the old ones as renewed
+            self._renew_at = _renewal(keys, self._clock.now())
+            self._retry_at = 0.0
+            self._failures = 0
+            self._error = None
+        return CredentialsLoaded(keys.expires_at)
+
+    def _failed(self, error: PumphouseError) -> CredentialsFailed:
+        with self._lock:
+            self._running = None
             self._failures += 1
             delay = full_jitter(
                 self._failures, base_seconds=RETRY_BASE_SECONDS, cap_seconds=RETRY_CAP_SECONDS
             )
-            self._error = _explained(error)
-            self._retry_at = now + delay
-            event = CredentialsFailed(self._error, self._failures, delay, self._valid() is not None)
-        else:
-            now = self._clock.now()
-            self._renew_at = _renewal(keys, now)
-            self._retry_at = 0.0
-            self._failures = 0
-            self._error = None
-            self._keys = keys
-            event = CredentialsLoaded(keys.expires_at)
-        with self._lock:
-            self._running = None
-        self._hooks.emit(event)
-        running.set_result(None)
+            self._error = error
+            self._retry_at = self._clock.now() + delay
+        return CredentialsFailed(error, self._failures, delay, self._valid() is not None)
 
     def __repr__(self) -> str:
         state = "not loaded" if self._keys is None else "loaded"

@@ -55,14 +55,13 @@ def proxy_for(origin: Origin) -> Proxy | None:
     """The proxy that the environment names for an origin. Raises `ConfigError` for a broken one."""
     if origin.scheme != "https":
         return None
-    from urllib.request import (  # type: ignore[attr-defined]
-        getproxies_environment,
-        proxy_bypass_environment,
-    )
+    import urllib.request
 
-    proxies = getproxies_environment()
+    proxies = urllib.request.getproxies_environment()
     url = proxies.get("https") or proxies.get("all")
-    if not url or proxy_bypass_environment(f"{origin.host}:{origin.port}", proxies):
+    # the type stubs leave this function out
+    bypassed: Callable[..., bool] = vars(urllib.request)["proxy_bypass_environment"]
+    if not url or bypassed(f"{origin.host}:{origin.port}", proxies):
         return None
     return parse_proxy(url)
 

@@ -1,0 +1,173 @@
+"""Where credentials come from, and what happens when they can't be had."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from pumphouse.backoff import RetryPolicy
+from pumphouse.clock import VirtualClock
+from pumphouse.errors import ConfigError, NetworkError, NoCredentialsError, TransientError
+from pumphouse.hooks import Hooks
+from pumphouse.http import HttpBackend, Keys
+from pumphouse.http.credentials import BotocoreChain, Keeper
+from pumphouse.http.endpoint import Configuration
+from pumphouse.protocol.operations import DeleteMessage, SendMessage
+from support.aws_settings import aws_files  # noqa: F401
+from support.fault_server import FaultServer
+
+pytestmark = pytest.mark.usefixtures("aws_files")
+
+
+def chain(profile: str | None = None) -> BotocoreChain:
+    return BotocoreChain(Configuration(region="eu-west-1", endpoint_url=None, profile=profile))
+
+
+def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDENV")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "t")
+    assert chain()() == Keys("AKIDENV", "s", "t", None)
+
+
+def test_profile(aws_files: Path) -> None:  # noqa: F811
+    (aws_files / "credentials").write_text(
+        "[default]\naws_access_key_id=A\naws_secret_access_key=B\n"
+        "[other]\naws_access_key_id=C\naws_secret_access_key=D\naws_session_token=E\n"
+    )
+    assert chain()() == Keys("A", "B")
+    assert chain("other")() == Keys("C", "D", "E")
+
+
+def test_a_credential_process_with_an_expiry(aws_files: Path, tmp_path: Path) -> None:  # noqa: F811
+    document = {
+        "Version": 1,
+        "AccessKeyId": "P",
+        "SecretAccessKey": "Q",
+        "SessionToken": "R",
+        "Expiration": "2099-01-01T00:00:00Z",
+    }
+    (tmp_path / "document").write_text(json.dumps(document))
+    (aws_files / "config").write_text(
+        f"[default]\ncredential_process = cat {tmp_path / 'document'}\n"
+    )
+    assert chain()() == Keys("P", "Q", "R", 4_070_908_800.0)
+
+
+async def test_what_a_credential_process_prints_is_not_repeated(aws_files: Path) -> None:  # noqa: F811
+    (aws_files / "config").write_text(
+        "[default]\ncredential_process = sh -c 'echo hidden-secret >&2; exit 3'\n"
+    )
+    keeper = Keeper(chain(), VirtualClock(), Hooks())
+    with pytest.raises(ConfigError, match="CredentialRetrievalError") as caught:
+        await keeper.get()
+    assert "hidden" not in str(caught.value)
+    assert "hidden" not in repr(keeper)
+
+
+async def test_none_anywhere() -> None:
+    async with HttpBackend(region="eu-west-1", endpoint_url="http://127.0.0.1:9") as backend:
+        with pytest.raises(NoCredentialsError, match="no AWS credentials"):
+            await backend.execute(SendMessage("q", "m"))
+        assert not backend.credentials_healthy
+        assert repr(backend).endswith("credentials failing>")
+
+
+async def test_a_source_is_asked_once_for_many_callers_and_loops() -> None:
+    calls: list[int] = []
+    gate = threading.Event()
+
+    def source() -> Keys:
+        calls.append(threading.get_ident())
+        gate.wait(10)
+        return Keys("A", "B")
+
+    keeper = Keeper(source, VirtualClock(), Hooks())
+
+    def elsewhere() -> Keys:
+        return asyncio.run(keeper.get())
+
+    waiting = [asyncio.create_task(keeper.get()) for _ in range(20)]
+    others = [asyncio.create_task(asyncio.to_thread(elsewhere)) for _ in range(3)]
+    while keeper._running is None:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    gate.set()
+    assert {keys.access_key_id for keys in await asyncio.gather(*waiting, *others)} == {"A"}
+    assert len(calls) == 1
+    assert calls[0] != threading.get_ident()
+
+
+async def test_an_empty_key_is_no_key() -> None:
+    keeper = Keeper(lambda: Keys("A", ""), VirtualClock(), Hooks())
+    with pytest.raises(NoCredentialsError, match="empty key"):
+        await keeper.get()
+
+
+async def test_a_cancelled_caller_does_not_stop_the_renewal() -> None:
+    gate = threading.Event()
+
+    def source() -> Keys:
+        gate.wait(10)
+        return Keys("A", "B")
+
+    keeper = Keeper(source, VirtualClock(), Hooks())
+    first, second = (asyncio.create_task(keeper.get()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    gate.set()
+    assert (await second).access_key_id == "A"
+    assert first.cancelled()
+
+
+async def test_credentials_do_not_outlast_the_calls_own_time() -> None:
+    gate = threading.Event()
+
+    def source() -> Keys:
+        gate.wait(10)
+        return Keys("A", "B")
+
+    async with HttpBackend(
+        region="eu-west-1",
+        endpoint_url="http://127.0.0.1:9",
+        credentials=source,
+        read_timeout_seconds=0.03,
+        total_timeout_seconds=0.03,
+    ) as backend:
+        with pytest.raises(NetworkError, match="the credentials did not come in time"):
+            await backend.execute(SendMessage("q", "m"))
+        gate.set()
+        while not backend._keeper._keys:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+async def test_keys_that_aws_calls_expired_are_fetched_anew() -> None:
+    given = iter(["OLD", "NEW"])
+    plays = iter(["expired_token", "ok"])
+    async with FaultServer(lambda request: next(plays)) as server:
+        async with HttpBackend(
+            region="eu-west-1",
+            endpoint_url=server.url,
+            credentials=lambda: Keys(next(given), "secret"),
+            retry=RetryPolicy(base_seconds=0.0, cap_seconds=0.0),
+        ) as backend:
+            await backend.execute(SendMessage(server.queue, "m"))
+        used = [r.headers["authorization"].split("=")[1][:3] for r in server.ledger.requests]
+        assert used == ["OLD", "NEW"]
+
+
+async def test_static_keys_that_have_expired_end_after_the_budget() -> None:
+    async with FaultServer(lambda request: "expired_token") as server:
+        async with HttpBackend(
+            region="eu-west-1",
+            endpoint_url=server.url,
+            credentials=Keys("A", "B", "C"),
+            retry=RetryPolicy(base_seconds=0.0, cap_seconds=0.0, max_attempts=3),
+        ) as backend:
+            with pytest.raises(TransientError, match="ExpiredToken"):
+                await backend.execute(DeleteMessage(server.queue, "h"))
+        assert len(server.ledger.requests) == 3
