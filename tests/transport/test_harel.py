@@ -8,11 +8,11 @@ import pytest
 from harel.engine.transport.base import AsyncTransport, Lease, Transport
 from harel.spec.states import Event
 from harel.testing import assert_async_transport_contract, assert_transport_contract
-from support.contract_clock import ContractClock
 
 from pumphouse.account import Account
 from pumphouse.errors import LeaseLostError, UsageError
 from pumphouse.integrations.harel import AsyncHarelTransport, HarelTransport
+from support.contract_clock import ContractClock
 
 Clock = Callable[[], float]
 

@@ -351,7 +351,7 @@ class Leases(RuleBasedStateMachine):
                     asyncio.ensure_future(last.transport.claim("w", 30, wait_seconds=1))
                     for _ in range(4)
                 ]
-                await self.clock.run_until(lambda: all(task.done() for task in tasks))
+                await self.clock.run_until(lambda tasks=tasks: all(task.done() for task in tasks))
                 leases = [lease for task in tasks if (lease := task.result()) is not None]
                 if not leases:
                     return

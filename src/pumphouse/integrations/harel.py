@@ -16,6 +16,7 @@ from harel.spec.states import Event
 
 from pumphouse.backend import Backend
 from pumphouse.errors import UsageError
+from pumphouse.protocol.sigv4 import Keys
 from pumphouse.sync.portal import Portal, shared
 from pumphouse.transport import Lease, LeaseTransport, PriorityTransport
 
@@ -62,6 +63,8 @@ class AsyncHarelTransport:
             "wait_seconds": wait_seconds,
             "events": Event,
         }
+        if endpoint_url is not None:  # as harel does: an endpoint of one's own takes any keys
+            options.setdefault("credentials", Keys("test", "test"))
         if levels == 1:
             return cls(await LeaseTransport.create(queue_name, backend, **options))
         return cls(await PriorityTransport.create(queue_name, backend, levels=levels, **options))

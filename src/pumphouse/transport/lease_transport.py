@@ -111,6 +111,7 @@ class LeaseTransport(Generic[E]):
         region: str | None = None,
         endpoint_url: str | None = None,
         profile: str | None = None,
+        credentials: Any = None,
         attributes: dict[str, str] | None = None,
         tags: dict[str, str] | None = None,
         protect_dead_letters: bool = True,
@@ -123,9 +124,10 @@ class LeaseTransport(Generic[E]):
 
         `queue` is a name (`.fifo` is appended where it is missing), a URL or an ARN; only a name is
         created, with `attributes` and `tags`. Without a backend one is made with
-        `pumphouse.connect(region=…, endpoint_url=…, profile=…)`, and closed with the transport. As
-        long as the endpoint can't be reached or answers with passing errors, it is tried again:
-        `connect_retries` times, `retry_delay_seconds` apart. Other options are those of the class.
+        `pumphouse.connect(region=…, endpoint_url=…, profile=…, credentials=…)`, and closed with the
+        transport. As long as the endpoint can't be reached or answers with passing errors, it is
+        tried again: `connect_retries` times, `retry_delay_seconds` apart. Other options are those
+        of the class.
 
         With `protect_dead_letters`, a queue that has a redrive policy is received from one message
         at a time (see `one_per_receive`).
@@ -139,7 +141,9 @@ class LeaseTransport(Generic[E]):
         if backend is None:
             from pumphouse import connect
 
-            backend = connect(region=region, endpoint_url=endpoint_url, profile=profile)
+            backend = connect(
+                region=region, endpoint_url=endpoint_url, profile=profile, credentials=credentials
+            )
         try:
             found = await open_queue(
                 queue,

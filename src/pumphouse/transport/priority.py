@@ -116,9 +116,6 @@ class PriorityTransport(Generic[E]):
         *,
         levels: int = 5,
         group_levels: Levels | None = None,
-        region: str | None = None,
-        endpoint_url: str | None = None,
-        profile: str | None = None,
         clock: Clock | None = None,
         **options: Any,
     ) -> PriorityTransport[E]:
@@ -130,7 +127,6 @@ class PriorityTransport(Generic[E]):
             raise UsageError(f"levels is {levels!r}; it is a number from 1 to 10")
         stem = queue.removesuffix(FIFO_SUFFIX)
         names = [fifo_name(f"{stem}-p{level}") for level in range(levels)]
-        options |= {"region": region, "endpoint_url": endpoint_url, "profile": profile}
         transports: list[LeaseTransport[E]] = []
         try:
             for name in names:
