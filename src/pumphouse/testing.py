@@ -9,13 +9,11 @@
             assert [call.payload["id"] for call in handle.calls] == [1]
             assert not account.sent("orders-dead.fifo")
 
-With pytest two fixtures are there by themselves (the plugin is found by pytest): `virtual_clock`,
-and `sqs_account`, an empty account on that clock.
+With pytest two fixtures are there by themselves: `virtual_clock`, and `sqs_account`, an empty
+account on that clock (`pytest_plugin.py`).
 """
 
 from __future__ import annotations
-
-import pytest
 
 from pumphouse.account import Account
 from pumphouse.app import Call
@@ -23,15 +21,3 @@ from pumphouse.clock import VirtualClock
 from pumphouse.in_process import InProcessAccount, in_process
 
 __all__ = ["Account", "Call", "InProcessAccount", "VirtualClock", "in_process"]
-
-
-@pytest.fixture
-def virtual_clock() -> VirtualClock:
-    """A clock that a test moves."""
-    return VirtualClock()
-
-
-@pytest.fixture
-def sqs_account(virtual_clock: VirtualClock) -> Account:
-    """An empty SQS account in memory, on `virtual_clock`."""
-    return Account(clock=virtual_clock)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import pumphouse
+from pumphouse import Account, VirtualClock
 
 SOURCE = Path(pumphouse.__file__).parent
 MODULES = sorted(module.name for module in pkgutil.walk_packages([str(SOURCE)], "pumphouse."))
@@ -92,7 +93,7 @@ def test_every_module_imports_without_the_tools_of_the_tests(module: str) -> Non
         for name in _imported_names(node)
     }
     tools = {"hypothesis", "boto3", "moto", "pytest"}
-    if module == "pumphouse.testing.plugin":
+    if module == "pumphouse.pytest_plugin":
         tools.discard("pytest")
     assert not imported & tools
 
@@ -100,6 +101,17 @@ def test_every_module_imports_without_the_tools_of_the_tests(module: str) -> Non
 @pytest.mark.parametrize("module", MODULES)
 def test_every_module_says_what_it_is_for(module: str) -> None:
     assert ast.get_docstring(ast.parse(_path(module).read_text())), f"{module} has no docstring"
+
+
+def test_the_pytest_plugin_loads_nothing_until_a_fixture_is_used() -> None:
+    loaded = loaded_by("import pumphouse.pytest_plugin")
+    ours = {module for module in loaded if module.startswith("pumphouse")}
+    assert ours == {"pumphouse", "pumphouse.pytest_plugin"}
+
+
+def test_the_fixtures_of_the_plugin(virtual_clock: VirtualClock, sqs_account: Account) -> None:
+    assert sqs_account.clock is virtual_clock
+    assert sqs_account.queues == []
 
 
 def test_the_command_prints_its_help_without_loading_the_rest() -> None:
