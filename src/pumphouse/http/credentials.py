@@ -107,9 +107,10 @@ class Keeper:
         return keys
 
     def _begin(self) -> Future[None] | None:
-        """The renewal that runs, a new one, or None when the time for one has not come."""
+        """The renewal that runs, a new one, or None when none is due or its time has not come."""
         with self._lock:
-            if self._running is None and self._clock.now() >= self._retry_at:
+            due = self.current() is None and self._clock.now() >= self._retry_at
+            if self._running is None and due:
                 self._running = Future()
                 self._running.set_running_or_notify_cancel()
                 threading.Thread(
@@ -127,7 +128,7 @@ class Keeper:
             if not keys.access_key_id or not keys.secret_access_key:
                 raise NoCredentialsError("the source of credentials returned an empty key")
         except Exception as error:
-            event = self._failed(_explained(error))
+            event: object = self._failed(_explained(error))
         else:
             event = self._loaded(keys)
         self._hooks.emit(event)
