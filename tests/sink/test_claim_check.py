@@ -1,0 +1,248 @@
+"""Large bodies go to a store and come back, in our format and in that of AWS's extended clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.sending import outcomes
+
+from pumphouse import content
+from pumphouse.account import Account
+from pumphouse.claim_check import BlobStore, ClaimCheck, DirectoryBlobStore, MemoryBlobStore
+from pumphouse.clock import VirtualClock
+from pumphouse.content import UndecodableError
+from pumphouse.errors import (
+    BlobDamagedError,
+    BlobMissingError,
+    OutcomeUnknownError,
+    ServiceError,
+    UsageError,
+)
+from pumphouse.protocol.operations import (
+    MessageAttributeValue,
+    ReceivedMessage,
+    ReceiveMessage,
+    SendMessageBatch,
+)
+from pumphouse.sink import Sink
+
+from .conftest import MakeSink
+
+TEXT = "ü" * 50_000
+
+
+@pytest.fixture(params=["memory", "directory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
+    return MemoryBlobStore() if request.param == "memory" else DirectoryBlobStore(tmp_path / "b")
+
+
+async def test_a_store_keeps_replaces_and_deletes(store: BlobStore) -> None:
+    with pytest.raises(BlobMissingError):
+        await store.get("a/b", 10)
+    await store.put("a/b", b"one")
+    await store.put("a/b", b"two")
+    assert await store.get("a/b", 3) == b"two"
+    with pytest.raises(BlobDamagedError):
+        await store.get("a/b", 2)
+    await store.delete("a/b")
+    await store.delete("a/b")
+    with pytest.raises(BlobMissingError):
+        await store.get("a/b", 10)
+
+
+@pytest.mark.parametrize(
+    "key", ["../x", "/etc/passwd", "a/../../x", "", ".", "a//b", "a\\b", "a\0"]
+)
+async def test_a_key_never_leads_out_of_the_directory(tmp_path: Path, key: str) -> None:
+    with pytest.raises(UsageError):
+        await DirectoryBlobStore(tmp_path).put(key, b"x")
+
+
+async def _receive(account: Account) -> ReceivedMessage:
+    [message] = (
+        await account.execute(
+            ReceiveMessage("orders", message_attribute_names=["All"], max_number_of_messages=10)
+        )
+    ).messages
+    return message
+
+
+@pytest.mark.parametrize("options", [{}, {"bucket": "ours"}, {"bucket": "ours", "legacy": True}])
+@pytest.mark.parametrize("body", [TEXT, b"\xff" * 80_000])
+async def test_a_large_body_comes_back(
+    make: MakeSink,
+    account: Account,
+    clock: VirtualClock,
+    options: dict[str, Any],
+    body: str | bytes,
+) -> None:
+    check = ClaimCheck(MemoryBlobStore(), **options)
+    sink = make(claim_check=check)
+    await outcomes(clock, [sink.send(body, attributes={"mine": "1"}, id="m1")])
+    message = await _receive(account)
+    assert len(message.body) < 300
+    text, attributes = await check.restore(message.body, message.message_attributes)
+    assert content.decode(text, attributes) == (body.encode() if isinstance(body, str) else body)
+    assert content.headers_of(attributes) == {"mine": "1"}
+
+
+async def test_a_small_body_travels_by_itself(
+    make: MakeSink, account: Account, clock: VirtualClock
+) -> None:
+    check = ClaimCheck(MemoryBlobStore())
+    await outcomes(clock, [make(claim_check=check).send("x" * 65_536)])
+    message = await _receive(account)
+    assert message.message_attributes is None
+    assert await check.restore(message.body, None) == (message.body, None)
+
+
+async def test_the_pointer_of_awss_extended_clients(
+    make: MakeSink, account: Account, clock: VirtualClock
+) -> None:
+    check = ClaimCheck(MemoryBlobStore(), bucket="ours", prefix="large/")
+    await outcomes(clock, [make(claim_check=check).send(TEXT, id="m1")])
+    message = await _receive(account)
+    assert json.loads(message.body) == [
+        "software.amazon.payloadoffloading.PayloadS3Pointer",
+        {"s3BucketName": "ours", "s3Key": "large/m1"},
+    ]
+    assert message.message_attributes == {
+        "ExtendedPayloadSize": MessageAttributeValue("Number", "100000")
+    }
+    assert check.store.blobs["large/m1"] == TEXT.encode()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "pointer"),
+    [
+        ("ExtendedPayloadSize", "software.amazon.payloadoffloading.PayloadS3Pointer"),
+        ("SQSLargePayloadSize", "software.amazon.payloadoffloading.PayloadS3Pointer"),
+        ("SQSLargePayloadSize", "com.amazon.sqs.javamessaging.MessageS3Pointer"),
+    ],
+)
+async def test_what_the_extended_clients_wrote_is_read(name: str, pointer: str) -> None:
+    check = ClaimCheck(MemoryBlobStore(), bucket="theirs")
+    key = "5a1c1d1e-0000-4000-8000-000000000000"
+    await check.store.put(key, b"from java")
+    body = json.dumps([pointer, {"s3BucketName": "theirs", "s3Key": key}])
+    attributes = {
+        name: MessageAttributeValue("Number", "9"),
+        "user": MessageAttributeValue("String", "u"),
+    }
+    text, left = await check.restore(body, attributes)
+    assert text == "from java"
+    assert list(left or {}) == ["user"]
+
+
+@pytest.mark.parametrize(
+    ("marker", "body"),
+    [
+        ("pumphouse.claim", "no json"),
+        ("pumphouse.claim", "{}"),
+        ("pumphouse.claim", '{"v":2,"claim":"x","size":1,"sha256":"x"}'),
+        ("ExtendedPayloadSize", "{}"),
+        ("ExtendedPayloadSize", '["other.Class",{"s3BucketName":"ours","s3Key":"k"}]'),
+        (
+            "ExtendedPayloadSize",
+            '["software.amazon.payloadoffloading.PayloadS3Pointer",'
+            '{"s3BucketName":"someone-elses","s3Key":"k"}]',
+        ),
+    ],
+)
+async def test_tickets_that_are_none_are_refused(marker: str, body: str) -> None:
+    check = ClaimCheck(MemoryBlobStore(), bucket="ours")
+    with pytest.raises(UndecodableError):
+        await check.restore(body, {marker: MessageAttributeValue("String", "v1")})
+
+
+async def test_a_user_payload_that_only_looks_like_a_ticket_is_left_alone() -> None:
+    body = '["software.amazon.payloadoffloading.PayloadS3Pointer",{"s3BucketName":"b","s3Key":"k"}]'
+    assert await ClaimCheck(MemoryBlobStore(), bucket="b").restore(body, None) == (body, None)
+
+
+async def test_the_reader_checks_the_hash(
+    make: MakeSink, account: Account, clock: VirtualClock
+) -> None:
+    check = ClaimCheck(MemoryBlobStore())
+    await outcomes(clock, [make(claim_check=check).send(TEXT, id="m1")])
+    check.store.blobs["m1"] = TEXT.upper().encode()  # type: ignore[attr-defined]
+    message = await _receive(account)
+    with pytest.raises(BlobDamagedError):
+        await check.restore(message.body, message.message_attributes)
+
+
+async def test_stored_before_the_send_and_a_retry_writes_the_same_object(
+    make: MakeSink, account: Account, clock: VirtualClock
+) -> None:
+    class Watched(MemoryBlobStore):
+        requests_at_put: list[int] = []  # noqa: RUF012
+
+        async def put(self, key: str, data: bytes) -> None:
+            self.requests_at_put.append(len(account.ledger.of(SendMessageBatch)))
+            await super().put(key, data)
+
+    store = Watched()
+    sink = make(claim_check=ClaimCheck(store))
+    account.faults.lose_answer(SendMessageBatch)
+    [error] = await outcomes(clock, [sink.send(TEXT, id="order 17/ü")])
+    assert isinstance(error, OutcomeUnknownError)
+    [receipt] = await outcomes(clock, [sink.send(TEXT, id="order 17/ü")])
+    assert receipt.message_id
+    assert store.requests_at_put == [0, 1]
+    assert len(store.blobs) == 1
+
+
+async def test_when_it_can_not_be_stored_nothing_is_sent(
+    make: MakeSink, account: Account, clock: VirtualClock
+) -> None:
+    class Full(MemoryBlobStore):
+        async def put(self, key: str, data: bytes) -> None:
+            raise OSError("no space left")
+
+    [error] = await outcomes(clock, [make(claim_check=ClaimCheck(Full())).send(TEXT)])
+    assert isinstance(error, OSError)
+    assert not account.ledger
+
+
+async def test_ten_attributes_leave_no_place_for_the_ticket(
+    make: MakeSink, account: Account, clock: VirtualClock
+) -> None:
+    sink = make(claim_check=ClaimCheck(MemoryBlobStore()))
+    ten = {f"a{n}": "x" for n in range(10)}
+    [error] = await outcomes(clock, [sink.send(TEXT, attributes=ten)])
+    assert isinstance(error, UsageError)
+    assert not account.ledger
+
+
+async def test_it_is_deleted_only_after_its_message_was(
+    make: MakeSink, account: Account, clock: VirtualClock
+) -> None:
+    check = ClaimCheck(MemoryBlobStore())
+    await outcomes(clock, [make(claim_check=check).send(TEXT, id="m1")])
+    message = await _receive(account)
+    url = "https://sqs.us-east-1.amazonaws.com/000000000000/orders"
+    account.faults.refuse("DeleteMessage", "InternalError")
+    with pytest.raises(ServiceError):
+        await check.delete_message(account, url, message)
+    assert check.store.blobs  # type: ignore[attr-defined]
+    await check.delete_message(account, url, message)
+    assert not check.store.blobs  # type: ignore[attr-defined]
+
+
+async def test_a_directory_as_store_with_a_sink_on_the_real_clock(
+    account: Account, tmp_path: Path, make: MakeSink
+) -> None:
+    check = ClaimCheck(DirectoryBlobStore(tmp_path))
+    async with Sink("orders", account, claim_check=check, batch_linger=0) as sink:
+        await asyncio.gather(*(sink.send(TEXT + str(n), id=f"m{n}") for n in range(20)))
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(f"m{n}" for n in range(20))
+
+
+@pytest.mark.parametrize("options", [{"inline_max_bytes": -1}, {"max_bytes": 0}])
+def test_bad_sizes_are_refused(options: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match=next(iter(options))):
+        ClaimCheck(MemoryBlobStore(), **options)  # type: ignore[arg-type]
