@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from pumphouse.backend import Backend
-from pumphouse.errors import UsageError
+from collections.abc import Callable
+
+from pumphouse.backend import Backend, R
+from pumphouse.errors import QueueDoesNotExist, UsageError
 from pumphouse.protocol.names import (
     is_arn,
     is_queue_name,
@@ -11,7 +13,7 @@ from pumphouse.protocol.names import (
     parse_queue_arn,
     safe_queue_name,
 )
-from pumphouse.protocol.operations import GetQueueUrl
+from pumphouse.protocol.operations import GetQueueUrl, Operation
 
 
 def check_queue(queue: str) -> str:
@@ -56,6 +58,22 @@ class QueueUrls:
             url = (await self._backend.execute(lookup)).queue_url
             self._known[queue] = url
         return url
+
+    async def execute(self, queue: str, make: Callable[[str], Operation[R]]) -> R:
+        """Execute the operation that `make` makes for the queue's URL.
+
+        Where a remembered URL is answered with `QueueDoesNotExist`, the queue is looked up anew,
+        and the operation is executed again if it has another URL now.
+        """
+        known = self._known.get(check_queue(queue))
+        url = await self.resolve(queue)
+        try:
+            return await self._backend.execute(make(url))
+        except QueueDoesNotExist:
+            self.forget(queue)
+            if known is None or (again := await self.resolve(queue)) == url:
+                raise
+            return await self._backend.execute(make(again))
 
     def forget(self, queue: str) -> None:
         """Look the queue up again next time; for after a `QueueDoesNotExist`."""

@@ -7,7 +7,15 @@ import pytest
 from pumphouse.account import Account
 from pumphouse.addressing import QueueUrls, check_queue
 from pumphouse.errors import QueueDoesNotExist, UsageError
-from pumphouse.protocol.operations import CreateQueue, DeleteQueue, GetQueueUrl
+from pumphouse.protocol.faults import fault
+from pumphouse.protocol.operations import (
+    DONE,
+    CreateQueue,
+    DeleteQueue,
+    GetQueueUrl,
+    GetQueueUrlResult,
+    PurgeQueue,
+)
 
 
 @pytest.mark.parametrize(
@@ -67,3 +75,39 @@ async def test_forgotten_names_are_looked_up_again(account: Account) -> None:
     urls.forget("never-seen")
     with pytest.raises(QueueDoesNotExist):
         await urls.resolve("orders")
+
+
+async def test_a_queue_that_has_another_url_now_is_found_again() -> None:
+    class Moved:
+        """A backend whose queue has moved to another account."""
+
+        def __init__(self) -> None:
+            self.account_id = "111111111111"
+            self.lookups = 0
+
+        @property
+        def url(self) -> str:
+            return f"https://sqs.us-east-1.amazonaws.com/{self.account_id}/orders"
+
+        async def execute(self, operation):
+            if isinstance(operation, GetQueueUrl):
+                self.lookups += 1
+                return GetQueueUrlResult(self.url)
+            if operation.queue_url != self.url:
+                raise fault("QueueDoesNotExist")
+            return DONE
+
+        async def aclose(self) -> None:
+            pass
+
+    backend = Moved()
+    urls = QueueUrls(backend)
+    assert await urls.execute("orders", PurgeQueue) == DONE
+    assert await urls.execute("orders", PurgeQueue) == DONE
+    assert backend.lookups == 1
+    backend.account_id = "222222222222"
+    assert await urls.execute("orders", PurgeQueue) == DONE
+    assert backend.lookups == 2
+    with pytest.raises(QueueDoesNotExist):  # a URL is taken at its word
+        await urls.execute(backend.url.replace("orders", "gone"), PurgeQueue)
+    assert backend.lookups == 2
