@@ -22,6 +22,7 @@ from pumphouse import cli
 from pumphouse.cli.demo import report_lines
 from pumphouse.demo import service
 from pumphouse.demo.report import Report
+from pumphouse.demo.sample import sample
 from support.troubled import LosingAccount, ReorderingAccount
 
 SCRIPT = str(Path(sys.executable).parent / "pumphouse")
@@ -64,18 +65,12 @@ def test_the_sample(demo) -> None:
     assert row(out, "sent") == "48 of 48, confirmed"
     assert row(out, "handled") == "47"
     assert row(out, "retried") == "6"
-    assert row(out, "dead-lettered") == f"1 (line {service.poison_of(service_events())})"
+    assert row(out, "dead-lettered") == f"1 (line {service.poison_of(sample().events)})"
     assert row(out, "lost") == "0"
     assert row(out, "order").startswith("kept in 6 groups")
     assert re.match(r"\d\.\d\d per message, \d+ in all \(", row(out, "requests"))
     assert re.fullmatch(r"\d+\.\d\d s", row(out, "time"))
     assert out.endswith("nothing lost, order kept in every group\n")
-
-
-def service_events():
-    from pumphouse.demo.events import load
-
-    return load(None).events
 
 
 def test_the_real_input(demo, shared_data: Path) -> None:

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from pumphouse.demo.events import Event
 from pumphouse.demo.report import Journal, Moment, Report
+from pumphouse.jsonl import Event
 
 S, H, F, D = Moment.STARTED, Moment.HANDLED, Moment.FAILED, Moment.DEAD_LETTERED
 EVENTS = [Event(1, "a", "1"), Event(2, "a", "2"), Event(3, "b", "3"), Event(4, "b", "4")]

@@ -11,11 +11,12 @@ import pytest
 from pumphouse.account import Account
 from pumphouse.clock import VirtualClock
 from pumphouse.demo import service
-from pumphouse.demo.events import Event, load
 from pumphouse.demo.report import Journal, Report
+from pumphouse.demo.sample import sample
+from pumphouse.jsonl import Event, load
 from support.troubled import LosingAccount, ReorderingAccount
 
-SAMPLE = load(None).events
+SAMPLE = sample().events
 
 
 async def run(events, account: Account, **options: Any) -> Report:

@@ -21,23 +21,22 @@ from rich.progress import (
     TextColumn,
 )
 
-from pumphouse.demo.events import BadLine, Events, InputError, load
+from pumphouse.cli.events import read_events
 from pumphouse.demo.report import Journal, Report
+from pumphouse.demo.sample import sample
 from pumphouse.demo.service import StagedFailure
 from pumphouse.demo.service import run as run_service
-from pumphouse.errors import UsageError
+from pumphouse.jsonl import BadLine, load
 
-SKIP, STOP = "skip", "stop"
 _SHOWN = 10  # of a list in the report
 
 
 def run(path: str | None, group_by: str | None, on_bad_line: str) -> int:
     """Read, run, report; the exit code is 0 when nothing was lost and order was kept, else 1."""
-    if on_bad_line not in (SKIP, STOP):
-        raise UsageError(f"--on-bad-line is {SKIP} or {STOP}, not {on_bad_line!r}")
-    events = load(path, group_by)
+    events = read_events(
+        lambda: sample(group_by) if path is None else load(path, group_by), on_bad_line
+    )
     console = Console(highlight=False, soft_wrap=True)
-    _tell_bad_lines(events, on_bad_line)
     console.print(
         f"{_count(len(events.events), 'event')} from {escape(events.source)} "
         f"in {_count(events.groups, 'group')}, grouped {escape(events.grouping)}"
@@ -47,21 +46,6 @@ def run(path: str | None, group_by: str | None, on_bad_line: str) -> int:
     for line in report_lines(report, events.bad_lines):
         console.print(line)
     return 0 if report.ok else 1
-
-
-def _tell_bad_lines(events: Events, on_bad_line: str) -> None:
-    if not events.bad_lines:
-        return
-    if on_bad_line == STOP:
-        more = len(events.bad_lines) - 1
-        raise InputError(
-            f"{events.source}: {events.bad_lines[0]}"
-            + (f" (and {more} more bad {'line' if more == 1 else 'lines'})" if more else "")
-            + "; nothing was sent (--on-bad-line skip leaves bad lines out)"
-        )
-    complaints = Console(stderr=True, highlight=False, soft_wrap=True)
-    for line in events.bad_lines:
-        complaints.print(escape(f"{events.source}: skipped {line}"))
 
 
 @contextmanager

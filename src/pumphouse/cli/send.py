@@ -1,7 +1,7 @@
 """`pumphouse send`: JSON lines to a queue, confirmed and batched, in order within each group.
 
 What could not be sent is written to a file of dead letters with the reason, which `pumphouse
-replay` sends again. How events are read is `demo/events.py`'s business.
+replay` sends again. How events are read is `jsonl.py`'s business.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from pathlib import Path
 from pumphouse.backend import Backend
 from pumphouse.batcher import kind_of
 from pumphouse.chains import in_order
+from pumphouse.cli.events import read_events
 from pumphouse.cli.progress import progress_bar
 from pumphouse.dead_letter import DeadLetter
-from pumphouse.demo.events import Event, Events, load
 from pumphouse.errors import PumphouseError, UsageError
 from pumphouse.http import connect
+from pumphouse.jsonl import Event, Events, load
 from pumphouse.model import Receipt
 from pumphouse.outgoing import attribute_values
 from pumphouse.sink import Sink
@@ -45,19 +46,9 @@ class Options:
 def run(options: Options) -> int:
     """Send; the exit code is 0 when every event was stored, else 1."""
     attributes = _attributes(options.attributes)
-    if options.on_bad_line not in ("skip", "stop"):
-        raise UsageError(f"--on-bad-line is skip or stop, not {options.on_bad_line!r}")
     if Path(options.refused).exists():
         raise UsageError(f"{options.refused} is there already; --refused names another file")
-    events = load(options.input, options.group_by)
-    if events.bad_lines:
-        if options.on_bad_line == "stop":
-            raise UsageError(
-                f"{events.source}: {events.bad_lines[0]}; nothing was sent "
-                "(--on-bad-line skip leaves bad lines out)"
-            )
-        for line in events.bad_lines:
-            print(f"{events.source}: skipped {line}", file=sys.stderr)
+    events = read_events(lambda: load(options.input, options.group_by), options.on_bad_line)
     backend = connect(
         region=options.region, endpoint_url=options.endpoint_url, profile=options.profile
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Self
 
-from pumphouse.demo.events import Event
+from pumphouse.jsonl import Event
 
 
 class Moment(Enum):

@@ -17,9 +17,9 @@ from pumphouse.app import App
 from pumphouse.backend import Backend
 from pumphouse.backoff import RetryPolicy
 from pumphouse.clock import timeout
-from pumphouse.demo.events import Event
 from pumphouse.demo.report import Journal, Moment, Report
 from pumphouse.errors import PumphouseError
+from pumphouse.jsonl import Event
 from pumphouse.model import Message
 from pumphouse.protocol.operations import GetQueueAttributes, GetQueueUrl
 from pumphouse.sink import Sink

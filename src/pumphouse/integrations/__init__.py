@@ -1,1 +1,1 @@
-"""The shapes that other libraries want of pumphouse, a module for each; nothing here imports them."""
+"""The shapes that other libraries want of pumphouse, one module each; nothing here imports them."""

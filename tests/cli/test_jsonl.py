@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pumphouse.demo.events import ONE_GROUP, Events, InputError, load
+from pumphouse.demo.sample import sample
 from pumphouse.errors import UsageError
+from pumphouse.jsonl import ONE_GROUP, Events, InputError, load
 from pumphouse.protocol.attributes import MAX_MESSAGE_BYTES, is_token
 
 
@@ -28,10 +29,10 @@ def reasons(events: Events) -> list[str]:
 
 
 def test_the_sample_is_small_and_whole() -> None:
-    sample = load(None)
-    assert 40 <= len(sample.events) <= 60
-    assert sample.groups >= 5
-    assert not sample.bad_lines
+    events = sample()
+    assert 40 <= len(events.events) <= 60
+    assert events.groups >= 5
+    assert not events.bad_lines
 
 
 def test_the_line_itself_is_the_body(read) -> None:
@@ -128,6 +129,11 @@ def test_an_event_without_the_key_is_a_bad_line(read) -> None:
     ]
 
 
+def test_keys_from_the_input_are_fit_to_be_shown(read) -> None:
+    events = read('{"a":1}\n{"\\u001b[31m\\n":1,"' + "x" * 50 + '":2}', "a")
+    assert reasons(events) == [f"line 2: nothing at the key 'a'; the event has ?[31m?, {'x' * 40}…"]
+
+
 def test_a_key_that_no_event_has_is_one_error(read) -> None:
     with pytest.raises(InputError, match=r"no event has a group: line 1: .*has a \(and 1 more bad"):
         read('{"a":1}\n{"a":2}', "zz")
@@ -171,7 +177,7 @@ def test_input_that_cannot_be_opened_is_one_error(path: str, complaint: str) -> 
 
 
 def test_an_endless_input_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pumphouse.demo.events.MAX_INPUT_BYTES", 3 * MAX_MESSAGE_BYTES)
+    monkeypatch.setattr("pumphouse.jsonl.MAX_INPUT_BYTES", 3 * MAX_MESSAGE_BYTES)
     with pytest.raises(UsageError, match="larger than 3 MiB"):
         load("/dev/zero")
 
@@ -187,7 +193,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("key", ["", ".", ".."])
 def test_an_empty_key_is_refused(key: str) -> None:
     with pytest.raises(UsageError, match="--group-by"):
-        load(None, key)
+        load("-", key)
 
 
 def test_the_real_input(shared_data: Path) -> None:

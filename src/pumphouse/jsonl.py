@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import resources
 from typing import IO
 
 import msgspec
@@ -73,30 +72,37 @@ class Events:
         return len({event.group for event in self.events})
 
 
-def load(path: str | None, group_by: str | None = None) -> Events:
-    """Read events from a file, from standard input (`-`), or the sample that comes along (None).
+def load(path: str, group_by: str | None = None) -> Events:
+    """Read events from a file, or from standard input (`-`); see `read`.
+
+    Raises `UsageError` when the input can't be opened or read.
+    """
+    if path == "":
+        raise UsageError("--input needs the name of a file, or - for standard input")
+    with _opened(path) as stream:
+        return read(stream, "standard input" if path == STDIN else path, group_by)
+
+
+def read(stream: IO[bytes], source: str, group_by: str | None = None) -> Events:
+    """Read events from a stream that is called `source` in messages.
 
     `group_by` is the key whose value is the group; dots lead into objects, unless the object has
     the whole key as it stands. Without it, the first of `USUAL_KEYS` that every event has decides,
     and where there is none all events are one group.
 
-    Raises `UsageError` when the input can't be opened or read or the key is empty, and `InputError`
-    when there is not one event in it.
+    Raises `UsageError` when the key is empty or there is more than `MAX_INPUT_BYTES`, and
+    `InputError` when there is not one event in it.
     """
     if group_by is not None and not group_by.strip("."):
         raise UsageError("--group-by needs the name of a key")
-    if path == "":
-        raise UsageError("--input needs the name of a file, or - for standard input")
-    source = {None: "the sample", STDIN: "standard input"}.get(path, str(path))
     lines: list[tuple[int, str, dict[str, object]]] = []
     bad: list[BadLine] = []
-    with _opened(path) as stream:
-        for number, raw in _numbered(stream, source):
-            line = _parse(number, raw)
-            if isinstance(line, BadLine):
-                bad.append(line)
-            elif line is not None:
-                lines.append((number, *line))
+    for number, raw in _numbered(stream, source):
+        line = _parse(number, raw)
+        if isinstance(line, BadLine):
+            bad.append(line)
+        elif line is not None:
+            lines.append((number, *line))
     if not lines:
         raise InputError(_nothing_in(source, bad))
 
@@ -107,9 +113,7 @@ def load(path: str | None, group_by: str | None = None) -> Events:
     else:
         events, without = _grouped(lines, key)
         if not events:
-            raise InputError(
-                f"{source}: no event has a group: {without[0]}{_and_more(len(without) - 1)}"
-            )
+            raise InputError(f"{source}: no event has a group: {without[0]}{and_more(without)}")
         bad = sorted([*bad, *without], key=lambda line: line.line)
         grouping = f"by {key!r}" + ("" if group_by else ", a usual key (--group-by takes another)")
     return Events(events, bad, source, grouping)
@@ -119,13 +123,10 @@ def load(path: str | None, group_by: str | None = None) -> Events:
 
 
 @contextmanager
-def _opened(path: str | None) -> Iterator[IO[bytes]]:
+def _opened(path: str) -> Iterator[IO[bytes]]:
     """The input as bytes; whatever the operating system has against it is a `UsageError`."""
     try:
-        if path is None:
-            with resources.files(__package__).joinpath("sample.jsonl").open("rb") as stream:
-                yield stream
-        elif path == STDIN:
+        if path == STDIN:
             if sys.stdin is None:
                 raise UsageError("standard input is closed")
             yield sys.stdin.buffer
@@ -191,12 +192,13 @@ def _parse(number: int, raw: bytes | None) -> tuple[str, dict[str, object]] | Ba
 def _nothing_in(source: str, bad: Sequence[BadLine]) -> str:
     if not bad:
         return f"{source} holds no events: it is empty"
-    return f"{source} holds no events: {bad[0]}{_and_more(len(bad) - 1)}"
+    return f"{source} holds no events: {bad[0]}{and_more(bad)}"
 
 
-def _and_more(count: int) -> str:
-    """` (and 3 more bad lines)`, or nothing."""
-    return f" (and {count} more bad {'line' if count == 1 else 'lines'})" if count else ""
+def and_more(bad: Sequence[BadLine]) -> str:
+    """` (and 3 more bad lines)` after the first of them, or nothing."""
+    more = len(bad) - 1
+    return f" (and {more} more bad {'line' if more == 1 else 'lines'})" if more else ""
 
 
 # --- groups -------------------------------------------------------------------------------------
@@ -220,7 +222,7 @@ def _grouped(
         if group is not None:
             events.append(Event(number, group, body))
         elif found is _NOTHING:
-            keys = ", ".join(list(value)[:8]) or "no keys"
+            keys = ", ".join(_shown(name) for name in list(value)[:8]) or "no keys"
             bad.append(BadLine(number, f"nothing at the key {key!r}; the event has {keys}"))
         else:
             bad.append(
@@ -229,6 +231,11 @@ def _grouped(
                 )
             )
     return events, bad
+
+
+def _shown(name: str) -> str:
+    """A key from the input, fit for a line of a message."""
+    return "".join(c if c.isprintable() else "?" for c in name[:40]) + "…" * (len(name) > 40)
 
 
 def _at(value: object, key: str) -> object:
