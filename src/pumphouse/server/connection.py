@@ -14,6 +14,7 @@ the client does not read its answers.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections import deque
 from collections.abc import Coroutine
@@ -25,6 +26,7 @@ import httptools
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from pumphouse.errors import OutcomeUnknownError
 from pumphouse.server.wire import Endpoint, Request, Response
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -33,6 +35,8 @@ READ_SECONDS = 30.0
 """How long a client may take to send one request."""
 KEEP_ALIVE_SECONDS = 75.0
 """How long a connection may be idle between two requests."""
+
+_log = logging.getLogger("pumphouse.server")
 
 _STATUS_LINE = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
@@ -235,8 +239,11 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     async def _answer(self, request: Request, keep_alive: bool) -> None:
+        response = None
         try:
             response = await self._endpoint.answer(request)
+        except OutcomeUnknownError as error:
+            _log.info("an answer is lost: %s", error)
         finally:
             self._answering = False
             had_waited = self._task is not None
@@ -245,6 +252,10 @@ class Connection(asyncio.Protocol):
                 self._task = None
         self._state.total_requests += 1
         self._since = self._loop.time()
+        if response is None:
+            self._closing = True
+            self._transport.abort()
+            return
         last = self._closing or not keep_alive
         self._write(response, head=request.method == "HEAD", last=last)
         if last:

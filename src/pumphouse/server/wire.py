@@ -20,7 +20,7 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from pumphouse.backend import Backend
-from pumphouse.errors import PumphouseError, ServiceError
+from pumphouse.errors import NetworkError, OutcomeUnknownError, ServiceError
 from pumphouse.protocol import sqs_json, sqs_query
 from pumphouse.protocol.faults import fault
 from pumphouse.protocol.names import is_queue_url, region_of_host
@@ -178,7 +178,11 @@ class Endpoint:
             task.cancel()
 
     async def answer(self, request: Request) -> Response:
-        """The answer to a request; raises nothing but cancellation."""
+        """The answer to a request.
+
+        Raises nothing but cancellation and `OutcomeUnknownError`: where the backend can't say what
+        became of the request, its client must not be told either.
+        """
         if request.path == "/health":
             return _health(request)
         request_id = self._next_id()
@@ -200,11 +204,14 @@ class Endpoint:
             return protocol.answer(operation.action, result, request_id)
         except ServiceError as error:
             return protocol.error(error, request_id)
-        except PumphouseError as error:
-            _log.warning("the backend gave no answer: %s", error)
+        except OutcomeUnknownError:
+            raise
+        except NetworkError as error:
+            _log.warning("the backend can't be reached: %s", error)
+            return protocol.error(fault("ServiceUnavailable", _UNAVAILABLE), request_id)
         except Exception:
             _log.exception("a request failed")
-        return protocol.error(fault("InternalError", _INTERNAL), request_id)
+            return protocol.error(fault("InternalError", _INTERNAL), request_id)
 
     def _next_id(self) -> str:
         """A request id in the shape of AWS's: one random series, counted."""
@@ -302,6 +309,7 @@ _Scope = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+_UNAVAILABLE = "The service is unavailable. Please try again."
 _INTERNAL = "We encountered an internal error. Please try again."
 
 
