@@ -268,3 +268,44 @@ async def test_an_unknown_system_attribute_is_refused(account: Account) -> None:
         with pytest.raises(RefusedError, match="Unknown Attribute Nonsense") as caught:
             await queue.receive(**{parameter: ["Nonsense"]})
         assert caught.value.code == "InvalidAttributeName"
+
+
+# --- fair queues --------------------------------------------------------------------------------
+
+
+async def test_a_noisy_tenant_does_not_hold_up_a_quiet_one(account: Account) -> None:
+    queue = await AQueue.create(account)
+    for start in range(0, 40, 10):
+        await queue.send_batch(
+            *[f"n{start + each}" for each in range(10)], message_group_id="noisy"
+        )
+    held = [message for _ in range(2) for message in await queue.receive(10)]
+    await queue.send("q", message_group_id="quiet")
+    await queue.send("none")
+    assert await queue.bodies(4) == ["q", "none", "n20", "n21"]
+    await queue.delete(*held)
+    await queue.send("q2", message_group_id="quiet")
+    assert await queue.bodies(3) == ["n22", "n23", "n24"]  # noisy no more, and first again
+
+
+async def test_a_single_tenants_order_is_kept(account: Account) -> None:
+    queue = await AQueue.create(account)
+    for start in range(0, 300, 10):
+        await queue.send_batch(*[str(start + each) for each in range(10)], message_group_id="one")
+    got = [body for _ in range(40) for body in await queue.bodies(8)]
+    assert got == [str(number) for number in range(300)]
+
+
+async def test_a_tenants_messages_lapse_and_outlive(account: Account, clock: VirtualClock) -> None:
+    queue = await AQueue.create(account, MessageRetentionPeriod=60, VisibilityTimeout=20)
+    for _ in range(3):
+        await queue.send_batch(*"abcdefghij", message_group_id="t")
+    first = await queue.receive()
+    await queue.receive(visibility=600)
+    await queue.change(first[0], 0)
+    await queue.delete(*first[1:3])
+    await clock.advance(20)
+    assert await queue.counts() == (18, 10, 0)
+    await clock.advance(40)
+    assert await queue.counts() == (0, 0, 0)
+    assert account.queue("q")._tenants == {}  # type: ignore[attr-defined]

@@ -337,6 +337,7 @@ SETTINGS = settings(
     max_examples=25,
     stateful_step_count=50,
     deadline=None,
+    database=None,
     suppress_health_check=list(HealthCheck),
 )
 

@@ -107,7 +107,7 @@ class Queue(ABC):
         while leases.next_due <= now:
             message = leases.pop()
             if message.state is IN_FLIGHT and message.due <= now:
-                self.in_flight -= 1
+                self._release(message)
                 self._show(message)
         oldest = now - self.settings.retention_seconds
         ages = self._ages
@@ -134,7 +134,7 @@ class Queue(ABC):
         """Take a message out, whatever its state."""
         state = message.state
         if state is IN_FLIGHT:
-            self.in_flight -= 1
+            self._release(message)
         elif state is VISIBLE:
             self.visible -= 1
         elif state is DELAYED:
@@ -197,7 +197,7 @@ class Queue(ABC):
                 message.state = IN_FLIGHT
                 message.due = due
             self._leases.push_all(due, taken)
-            self.in_flight += len(taken)
+            self._lease(taken)
         else:
             for message in taken:
                 self._show(message)
@@ -229,7 +229,7 @@ class Queue(ABC):
         """Let a lease end in `visibility_seconds` from now."""
         message.due = now + visibility_seconds
         if visibility_seconds <= 0:
-            self.in_flight -= 1
+            self._release(message)
             self._show(message)
         else:
             self._leases.push(message.due, message)
@@ -299,6 +299,14 @@ class Queue(ABC):
         self.wake()
 
     # --- what standard and FIFO queues do differently --------------------------------------------
+
+    def _lease(self, messages: list[Message]) -> None:
+        """Messages are in flight now."""
+        self.in_flight += len(messages)
+
+    def _release(self, message: Message) -> None:
+        """A message is in flight no more."""
+        self.in_flight -= 1
 
     @abstractmethod
     def _show(self, message: Message) -> None:

@@ -65,7 +65,14 @@ class Timeline:
 
     def prune(self, live: int, is_current: Callable[[float, Message], bool]) -> None:
         """Clear what is out of date once it outweighs the `live` entries; cheap otherwise."""
-        if len(self._ordered) + len(self._heap) <= 2 * live + _SLACK:
+        most = 2 * live + _SLACK
+        if len(self) <= most:
+            return
+        ordered = self._ordered
+        while ordered and not is_current(*ordered[0]):  # what goes first mostly came first
+            ordered.popleft()
+        if len(self) <= most:
+            self._find_next()
             return
         self._ordered = deque(entry for entry in self._ordered if is_current(*entry))
         self._heap = [entry for entry in self._heap if is_current(entry[0], entry[2])]
