@@ -142,6 +142,10 @@ class TopicDoesNotExist(RefusedConfigError):
     """No such topic in this account and region (SNS's `NotFound`)."""
 
 
+class SubscriptionDoesNotExist(RefusedConfigError):
+    """No such subscription in this account and region (SNS's `NotFound`)."""
+
+
 class ClockSkewError(RefusedConfigError):
     """This machine's clock is too far from AWS's for a signature to be taken."""
 

@@ -49,7 +49,7 @@ from pumphouse.http.loops import Loops
 from pumphouse.http.options import RETRY, Options
 from pumphouse.http.pool import LoopPool
 from pumphouse.http.request import RequestWriter
-from pumphouse.protocol import sqs_json
+from pumphouse.protocol import sns_query, sqs_json
 from pumphouse.protocol.operations import Operation
 from pumphouse.protocol.sigv4 import Keys, amz_date
 
@@ -74,8 +74,20 @@ class Wire(NamedTuple):
 
 WIRES: dict[str, Wire] = {
     "sqs": Wire(sqs_json.CONTENT_TYPE, sqs_json.encode_request, sqs_json.decode_answer),
+    "sns": Wire(sns_query.CONTENT_TYPE, sns_query.encode_request, sns_query.decode_answer),
 }
 """The protocol of each service."""
+
+
+_NAMED_BY = (
+    "queue_url",
+    "source_arn",
+    "topic_arn",
+    "subscription_arn",
+    "target_arn",
+    "resource_arn",
+)
+"""The fields of operations that tell a region."""
 
 
 class _Call:
@@ -335,8 +347,8 @@ class HttpBackend:
 
     async def _locate(self, operation: Operation[Any]) -> Endpoint:
         """The endpoint of an operation; where its own region decides, one for each region."""
-        named = getattr(operation, "queue_url", None) or getattr(operation, "source_arn", None)
-        hint = region_hint(named or "")
+        named = next((found for name in _NAMED_BY if (found := getattr(operation, name, None))), "")
+        hint = region_hint(named)
         if (known := self._regional.get((operation.service, hint))) is not None:
             return known
         endpoint, fixed = await self._blocking(self._find, operation.service, hint)

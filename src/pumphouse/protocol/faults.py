@@ -5,6 +5,9 @@ protocol names in `__type`, and the code of the query protocol (which JSON answe
 the header `x-amzn-query-error`). The account raises errors with `fault()`, the wire client makes
 them with `from_answer()`; both give the same types. A code decides before the HTTP status, and
 both before the sender-fault flag: AWS answers throttling as a sender's fault with 400 and 403.
+
+SNS has rows of its own (`SNS_TABLE`), some under codes that SQS spells otherwise on the wire. Who
+asks says for which `service`; a code that this one does not have is looked up with the other.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ from pumphouse.errors import (
     RefusedConfigError,
     RefusedError,
     ServiceError,
+    SubscriptionDoesNotExist,
     ThrottledError,
+    TopicDoesNotExist,
     TransientError,
 )
 
@@ -158,21 +163,72 @@ TABLE: tuple[Fault, ...] = (
     _common("RequestTimeout", TransientError, 400, json="RequestTimeoutException"),
 )
 
+
+def _sns(code: str, error: type[ServiceError] = RefusedError, status: int = 400) -> Fault:
+    """A fault of SNS's own model, which has one spelling."""
+    return Fault(code, code, code, status, error)
+
+
+SNS_TABLE: tuple[Fault, ...] = (
+    # the message or the request
+    _sns("InvalidParameter"),
+    _sns("ParameterValueInvalid"),
+    _sns("ValidationException"),
+    _sns("InvalidState"),
+    _sns("UserError"),
+    _sns("BatchEntryIdsNotDistinct"),
+    _sns("BatchRequestTooLong"),
+    _sns("EmptyBatchRequest"),
+    _sns("InvalidBatchEntryId"),
+    _sns("TooManyEntriesInBatchRequest"),
+    _sns("ResourceNotFound", RefusedConfigError, 404),
+    # settings, topics, keys and permissions
+    _sns("NotFound", TopicDoesNotExist, 404),
+    _sns("AuthorizationError", RefusedConfigError, 403),
+    _sns("InvalidSecurity", RefusedConfigError, 403),
+    _sns("EndpointDisabled", RefusedConfigError),
+    _sns("PlatformApplicationDisabled", RefusedConfigError),
+    _sns("FilterPolicyLimitExceeded", RefusedConfigError, 403),
+    _sns("ReplayLimitExceeded", RefusedConfigError, 403),
+    _sns("SubscriptionLimitExceeded", RefusedConfigError, 403),
+    _sns("TopicLimitExceeded", RefusedConfigError, 403),
+    _sns("TagLimitExceeded", RefusedConfigError),
+    _sns("TagPolicy", RefusedConfigError),
+    _sns("KMSAccessDenied", RefusedConfigError),
+    _sns("KMSDisabled", RefusedConfigError),
+    _sns("KMSInvalidState", RefusedConfigError),
+    _sns("KMSNotFound", RefusedConfigError),
+    _sns("KMSOptInRequired", RefusedConfigError, 403),
+    # too much
+    _sns("KMSThrottling", ThrottledError),
+    _sns("Throttled", ThrottledError, 429),
+    # may pass
+    _sns("ConcurrentAccess", TransientError),
+    _sns("StaleTag", TransientError),
+    _sns("InternalError", TransientError, 500),
+)
+
 _BY_CODE: dict[str, Fault] = {}
-for _row in TABLE:
+_SNS_BY_CODE = {row.code: row for row in SNS_TABLE}
+for _row in (*TABLE, *SNS_TABLE):
     for _spelling in (_row.code, _row.json_type, _row.json_type.partition("#")[2], _row.query_code):
-        _BY_CODE.setdefault(_spelling, _row)
+        if _spelling:
+            _BY_CODE.setdefault(_spelling, _row)
 
 
-def lookup(code: str) -> Fault | None:
+def lookup(code: str, service: str = "sqs") -> Fault | None:
     """The row of a code in any of its spellings, with or without a namespace."""
+    if service == "sns" and (row := _SNS_BY_CODE.get(code)) is not None:
+        return row
     return _BY_CODE.get(code) or _BY_CODE.get(code.rpartition("#")[2].partition(":")[0])
 
 
-def fault(code: str, message: str = "") -> ServiceError:
+def fault(code: str, message: str = "", service: str = "sqs") -> ServiceError:
     """The error for a fault of the table, worded `message` or as AWS always words it."""
-    row = _BY_CODE[code]
-    return row.error(
+    row = lookup(code, service)
+    if row is None:
+        raise KeyError(code)
+    return _narrowed(row.error, row.code, message)(
         message or row.message,
         code=row.code,
         query_code=row.query_code,
@@ -189,13 +245,14 @@ def from_answer(
     sender_fault: bool | None = None,
     query_code: str = "",
     request_id: str = "",
+    service: str = "sqs",
 ) -> ServiceError:
     """The error that an answer means, for a request or for one entry of a batch.
 
     For an entry, `status` is 400 for the sender's fault and 500 otherwise. Codes that are not in
     the table are throttling with status 429 or 503 and transient with any other.
     """
-    row = lookup(code) or (lookup(query_code) if query_code else None)
+    row = lookup(code, service) or (lookup(query_code, service) if query_code else None)
     error: type[ServiceError]
     if row is not None:
         error = row.error
@@ -204,11 +261,8 @@ def from_answer(
     else:
         error = TransientError
     short = row.code if row else code.rpartition("#")[2]
-    if short == "SignatureDoesNotMatch" and _is_skew(message):
-        error = ClockSkewError
-    elif short == "InvalidParameterValue" and "receipt handle has expired" in message:
-        error = ReceiptHandleExpired
-    elif status in (429, 503) and issubclass(error, TransientError):
+    error = _narrowed(error, short, message)
+    if status in (429, 503) and issubclass(error, TransientError):
         error = ThrottledError
     return error(
         message,
@@ -218,6 +272,17 @@ def from_answer(
         sender_fault=status < 500 if sender_fault is None else sender_fault,
         request_id=request_id,
     )
+
+
+def _narrowed(error: type[ServiceError], code: str, message: str) -> type[ServiceError]:
+    """The class of an error where its code has several and its message tells which."""
+    if code == "SignatureDoesNotMatch" and _is_skew(message):
+        return ClockSkewError
+    if code == "InvalidParameterValue" and "receipt handle has expired" in message:
+        return ReceiptHandleExpired
+    if code == "NotFound" and message.startswith("Subscription"):
+        return SubscriptionDoesNotExist
+    return error
 
 
 def _is_skew(message: str) -> bool:

@@ -24,6 +24,7 @@ _SPELLING = {
     "md5_of_message_body": "MD5OfMessageBody",
     "md5_of_message_attributes": "MD5OfMessageAttributes",
     "md5_of_message_system_attributes": "MD5OfMessageSystemAttributes",
+    "aws_account_id": "AWSAccountId",
     "aws_account_ids": "AWSAccountIds",
     "queue_owner_aws_account_id": "QueueOwnerAWSAccountId",
 }

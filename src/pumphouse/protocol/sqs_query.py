@@ -9,19 +9,14 @@ maps may come flattened, as AWS documents them, or under `member` and `entry`.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import functools
-import re
 import types
-from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
-from urllib.parse import parse_qsl
 
 from msgspec import NODEFAULT, Struct, structs
 
 from pumphouse.errors import ServiceError
-from pumphouse.protocol.faults import fault, lookup
+from pumphouse.protocol.faults import fault
 from pumphouse.protocol.operations import (
     DONE,
     SQS_OPERATIONS,
@@ -30,17 +25,23 @@ from pumphouse.protocol.operations import (
     ReceiveMessage,
     Result,
 )
+from pumphouse.protocol.query import (
+    READ,
+    SHAPES,
+    WRITE,
+    Tree,
+    action_of,
+    error_document,
+    escape,
+    in_order,
+    invalid_action,
+    parse_form,
+    read_text,
+)
 from pumphouse.protocol.sqs_json import missing_parameter
 
 CONTENT_TYPE = "text/xml"
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
-MAX_FIELDS = 20_000
-MAX_DEPTH = 8
-
-_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-
-Tree = dict[str, "Tree | str"]
-
 
 # --- how fields are spelled ---------------------------------------------------------------------
 
@@ -61,7 +62,6 @@ class _Member(NamedTuple):
     key: str  # what a map's entries call their key
 
 
-_SCALARS = {str: "text", int: "integer", bool: "flag", bytes: "blob"}
 _ELEMENTS = {"Actions": "ActionName"}
 _STRUCTURES: dict[type[Struct], str] = {ReceivedMessage: "Message"}
 
@@ -80,10 +80,10 @@ def _member(field: structs.FieldInfo, hint: Any) -> _Member:
     element = _ELEMENTS.get(name) or (name[0].upper() + name[1:]).removesuffix("s")
     key = "Key" if element == "Tag" else "Name"
     if (origin := get_origin(hint)) is None:
-        return _Member(field.name, name, element, _SCALARS[hint], "", required, key)
+        return _Member(field.name, name, element, SHAPES[hint], "", required, key)
     inner = get_args(hint)[-1]
-    if inner in _SCALARS:
-        inner = _SCALARS[inner]
+    if inner in SHAPES:
+        inner = SHAPES[inner]
     elif origin is list:
         element = _STRUCTURES.get(inner, inner.__name__)
     shape = "list" if origin is list else "map"
@@ -99,20 +99,11 @@ def decode_request(form: bytes, queue_url: str = "") -> Operation[Any]:
     Raises the fault that AWS answers with: `InvalidAction`, `MissingParameter`,
     `InvalidParameterValue`, `MalformedQueryString`.
     """
-    try:
-        pairs = parse_qsl(
-            form.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS
-        )
-    except ValueError:
-        raise fault("MalformedQueryString", "The query string contains a syntax error.") from None
-    tree = _tree(pairs)
-    action = tree.get("Action")
-    if not action:
-        raise fault("MissingAction", "The request must contain the parameter Action.")
-    kind = SQS_OPERATIONS.get(action) if isinstance(action, str) else None
+    tree = parse_form(form)
+    action = action_of(tree)
+    kind = SQS_OPERATIONS.get(action)
     if kind is None:
-        name = action if isinstance(action, str) else "Action"
-        raise fault("InvalidAction", f"The action {name} is not valid for this endpoint.")
+        raise invalid_action(action)
     if queue_url:
         tree.setdefault("QueueUrl", queue_url)
     operation = cast("Operation[Any]", _structure(kind, tree, ""))
@@ -120,27 +111,6 @@ def decode_request(form: bytes, queue_url: str = "") -> Operation[Any]:
         # As recorded from AWS: here the older of the two lists wins.
         return structs.replace(operation, message_system_attribute_names=None)
     return operation
-
-
-def _tree(pairs: Iterable[tuple[str, str]]) -> Tree:
-    """Dotted names as nested dictionaries. A name that is both text and branch is a fault."""
-    root: Tree = {}
-    for name, value in pairs:
-        parts = name.split(".", MAX_DEPTH)
-        node = root
-        for part in parts[:-1]:
-            child = node.setdefault(part, {})
-            if isinstance(child, str):
-                raise _ambiguous(name)
-            node = child
-        if isinstance(node.get(parts[-1]), dict):
-            raise _ambiguous(name)
-        node[parts[-1]] = value
-    return root
-
-
-def _ambiguous(name: str) -> ServiceError:
-    return fault("MalformedQueryString", f"The parameter {name} is given in two forms.")
 
 
 def _structure(kind: type[Struct], tree: Tree, path: str) -> Struct:
@@ -158,7 +128,7 @@ def _value(member: _Member, tree: Tree, path: str) -> Any:
     """What a form holds for a field; None where it holds nothing."""
     if member.shape not in ("list", "map"):
         text = tree.get(member.name)
-        return None if text is None else _READ[member.shape](text, path + member.name)
+        return None if text is None else READ[member.shape](text, path + member.name)
     node = tree.get(member.element)
     if node is None and (node := tree.get(member.name)) is None:
         # A batch without entries is for the service to refuse.
@@ -170,7 +140,7 @@ def _value(member: _Member, tree: Tree, path: str) -> Any:
     if isinstance(wrapped := node.get("member", node.get("entry")), dict):
         node = wrapped
     items = []
-    for index in sorted(node, key=_index):
+    for index in in_order(node):
         name = f"{path}{member.element}.{index}"
         items.append(
             _entry(member, node[index], name)
@@ -178,12 +148,6 @@ def _value(member: _Member, tree: Tree, path: str) -> Any:
             else _item(member.inner, node[index], name)
         )
     return dict(items) if member.shape == "map" else items
-
-
-def _index(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise fault("MalformedQueryString", f"{text} is no index of a list.")
-    return int(text)
 
 
 def _entry(member: _Member, node: Tree | str, path: str) -> tuple[str, Any]:
@@ -196,67 +160,18 @@ def _entry(member: _Member, node: Tree | str, path: str) -> tuple[str, Any]:
     value = node.get("Value", node.get("value"))
     if value is None:
         raise missing_parameter(f"{path}.Value")
-    return _text(key, f"{path}.{member.key}"), _item(member.inner, value, f"{path}.Value")
+    return read_text(key, f"{path}.{member.key}"), _item(member.inner, value, f"{path}.Value")
 
 
 def _item(inner: str | type[Struct], node: Tree | str, path: str) -> Any:
     if isinstance(inner, str):
-        return _READ[inner](node, path)
+        return READ[inner](node, path)
     if not isinstance(node, dict):
         raise fault("MalformedQueryString", f"The parameter {path} is no structure.")
     return _structure(inner, node, path + ".")
 
 
-def _text(node: Tree | str, name: str) -> str:
-    if isinstance(node, dict):
-        raise fault("MalformedQueryString", f"The parameter {name} has parts and takes none.")
-    return node
-
-
-def _integer(node: Tree | str, name: str) -> int:
-    text = _text(node, name)
-    if not _INTEGER.fullmatch(text):
-        raise fault(
-            "InvalidParameterValue",
-            f"Value {text} for parameter {name} is invalid. Reason: Must be an integer.",
-        )
-    return int(text)
-
-
-def _blob(node: Tree | str, name: str) -> bytes:
-    try:
-        return base64.b64decode(_text(node, name), validate=True)
-    except (binascii.Error, ValueError):
-        raise fault(
-            "InvalidParameterValue",
-            f"Value for parameter {name} is invalid. Reason: Must be base64.",
-        ) from None
-
-
-_READ: dict[str, Callable[[Tree | str, str], Any]] = {
-    "text": _text,
-    "integer": _integer,
-    "blob": _blob,
-}
-
-
 # --- answers ------------------------------------------------------------------------------------
-
-_SPECIAL = re.compile('[&<>"\r\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]')
-_ESCAPED = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#xD;"}
-
-
-def _escape(text: str) -> str:
-    """Text for XML; what XML 1.0 can't hold at all (in an echo, say) becomes U+FFFD."""
-    return _SPECIAL.sub(lambda found: _ESCAPED.get(found[0], "\ufffd"), text)
-
-
-_WRITE: dict[str, Callable[[Any], str]] = {
-    "text": _escape,
-    "integer": str,
-    "flag": lambda value: "true" if value else "false",
-    "blob": lambda value: base64.b64encode(value).decode(),
-}
 
 
 def encode_answer(action: str, result: Result, request_id: str) -> bytes:
@@ -283,7 +198,7 @@ def _write(parts: list[str], value: Struct) -> None:
                 _element(parts, member.element, member.inner, item)
         elif member.shape == "map":
             for key, item in content.items():
-                parts.append(f"<{member.element}><{member.key}>{_escape(key)}</{member.key}>")
+                parts.append(f"<{member.element}><{member.key}>{escape(key)}</{member.key}>")
                 _element(parts, "Value", member.inner, item)
                 parts.append(f"</{member.element}>")
         else:
@@ -292,7 +207,7 @@ def _write(parts: list[str], value: Struct) -> None:
 
 def _element(parts: list[str], name: str, inner: str | type[Struct], content: Any) -> None:
     if isinstance(inner, str):
-        parts.append(f"<{name}>{_WRITE[inner](content)}</{name}>")
+        parts.append(f"<{name}>{WRITE[inner](content)}</{name}>")
     else:
         parts.append(f"<{name}>")
         _write(parts, content)
@@ -301,13 +216,4 @@ def _element(parts: list[str], name: str, inner: str | type[Struct], content: An
 
 def encode_error(error: ServiceError, request_id: str) -> bytes:
     """The XML document for an error, worded as the query protocol words it."""
-    row = lookup(error.code)
-    message = error.message
-    if row is not None and row.query_message and message == row.message:
-        message = row.query_message
-    blame = "Sender" if error.sender_fault else "Receiver"
-    return (
-        f'<?xml version="1.0"?><ErrorResponse xmlns="{NAMESPACE}"><Error><Type>{blame}</Type>'
-        f"<Code>{_escape(error.query_code)}</Code><Message>{_escape(message)}</Message><Detail/>"
-        f"</Error><RequestId>{request_id}</RequestId></ErrorResponse>"
-    ).encode()
+    return error_document(error, request_id, NAMESPACE, "<Detail/>")
