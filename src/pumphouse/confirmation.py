@@ -19,6 +19,7 @@ from pumphouse.errors import (
     PumphouseError,
     ServiceError,
     ThrottledError,
+    UnexpectedAnswerError,
 )
 from pumphouse.model import Receipt
 from pumphouse.protocol import faults
@@ -97,6 +98,8 @@ def confirm(
     each had been sent alone. `delay` draws the delay after a throttled attempt, from 1.
     """
     if isinstance(answer, PumphouseError):
+        if isinstance(answer, UnexpectedAnswerError) and answer.status in (429, 503):
+            answer = _busy(answer)
         if isinstance(answer, ThrottledError) and not answer.retry_after_seconds:
             answer.retry_after_seconds = delay(sent[0].tries)
         return Confirmed([_own(answer) for _ in sent], [], True)
@@ -154,6 +157,13 @@ def _own(error: PumphouseError) -> PumphouseError:
     own = copy.copy(error)
     own.__cause__ = error
     return own
+
+
+def _busy(answer: UnexpectedAnswerError) -> ThrottledError:
+    """Too many requests, says something in between that is not SQS: nothing was passed on."""
+    error = ThrottledError(str(answer), code=f"Http{answer.status}", status=answer.status)
+    error.__cause__ = answer
+    return error
 
 
 def _missing(at: int) -> OutcomeUnknownError:

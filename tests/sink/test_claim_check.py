@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.sending import outcomes
 
 from pumphouse import content
 from pumphouse.account import Account
@@ -29,6 +28,7 @@ from pumphouse.protocol.operations import (
     SendMessageBatch,
 )
 from pumphouse.sink import Sink
+from support.sending import outcomes
 
 from .conftest import MakeSink
 

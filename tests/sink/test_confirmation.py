@@ -256,6 +256,9 @@ WHOLE: list[tuple[PumphouseError, type[PumphouseError]]] = [
     (NetworkError("no connection"), NetworkError),
     (OutcomeUnknownError("no answer"), OutcomeUnknownError),
     (UnexpectedAnswerError(502, "<html>"), UnexpectedAnswerError),
+    (UnexpectedAnswerError(200, "{"), UnexpectedAnswerError),
+    (UnexpectedAnswerError(429, "<html>"), ThrottledError),
+    (UnexpectedAnswerError(503, "<html>"), ThrottledError),
     (NoCredentialsError("none"), NoCredentialsError),
 ]
 
@@ -274,6 +277,8 @@ async def test_a_request_that_fails_fails_each_as_a_single_send_would(
     results = await outcomes(clock, [sink.send(str(n)) for n in range(3)])
     assert all(isinstance(result, kind) for result in results)
     assert len({id(result) for result in results}) == 3, "nobody shares an exception"
+    if kind is ThrottledError:
+        assert all(result.retry_after_seconds > 0 for result in results)
     if isinstance(error, ServiceError):
         assert [result.code for result in results] == [error.code] * 3
 

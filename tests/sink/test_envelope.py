@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.sending import outcomes
 
 from pumphouse.account import Account
 from pumphouse.claim_check import ClaimCheck, MemoryBlobStore
@@ -19,6 +18,7 @@ from pumphouse.clock import VirtualClock
 from pumphouse.content import UndecodableError
 from pumphouse.envelope import Envelope, forwarded_headers, open_envelope
 from pumphouse.errors import BlobDamagedError, BlobMissingError, UsageError
+from support.sending import outcomes
 
 from .conftest import MakeSink
 
@@ -98,7 +98,7 @@ async def test_what_is_no_envelope(text: str) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"id": ""}, {"body": None}, {"claim": "x"}, {"received_at": datetime(2026, 1, 1)}],  # noqa: DTZ001
+    [{"id": ""}, {"body": None}, {"claim": "x"}, {"received_at": datetime(2026, 1, 1)}],
 )
 def test_what_is_none_from_the_start(changes: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
