@@ -375,7 +375,8 @@ class Figure:
 
     def __str__(self) -> str:
         cpu = "?" if self.cpu_us is None else f"{self.cpu_us:.0f}"
-        return f"{self.per_second:,.0f} /s, {cpu} µs"
+        rate = f"{self.per_second:,.0f}" if self.per_second >= 10 else f"{self.per_second:.1f}"
+        return f"{rate} /s, {cpu} µs"
 
 
 async def _measure(pid: int, port: int, backlog: int, seconds: float, rounds: int) -> list[Figure]:
@@ -447,13 +448,12 @@ def _compare(console: Console, measured: dict[str, list[Figure]]) -> None:
             each[place].per_second for each in others
         )
         console.print(f"{title}: {speed:.1f} times the throughput of the fastest other", end="")
-        spent = [each[place].cpu_us for each in ours]
-        theirs = [each[place].cpu_us for each in others]
-        if None not in spent and None not in theirs:
-            share = min(filter(None, theirs)) / max(filter(None, spent))
-            console.print(f", with {share:.1f} times less CPU than the cheapest")
-        else:
-            console.print()
+        spent = [cost for each in ours if (cost := each[place].cpu_us)]
+        theirs = [cost for each in others if (cost := each[place].cpu_us)]
+        if spent and theirs:
+            share = min(theirs) / max(spent)
+            console.print(f", with {share:.1f} times less CPU than the cheapest", end="")
+        console.print()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import uvicorn
 
 from pumphouse.account import Account
 from pumphouse.protocol.operations import CreateQueue, GetQueueAttributes, SendMessage
+from pumphouse.server.asgi import Application
 from pumphouse.server.runner import bind
 from pumphouse.server.wire import Endpoint
 from support.raw_http import ask, connect, post
@@ -21,7 +22,9 @@ POLL = post({"QueueUrl": URL, "WaitTimeSeconds": 20}, target="AmazonSQS.ReceiveM
 @asynccontextmanager
 async def _hosted(endpoint: Endpoint) -> AsyncIterator[int]:
     socket = bind("127.0.0.1", 0)
-    config = uvicorn.Config(endpoint, lifespan="on", log_config=None, http="httptools", ws="none")
+    config = uvicorn.Config(
+        Application(endpoint), lifespan="on", log_config=None, http="httptools", ws="none"
+    )
     server = uvicorn.Server(config)
     server.capture_signals = _no_signals  # type: ignore[method-assign]
     async with asyncio.TaskGroup() as group:

@@ -19,6 +19,7 @@ from pumphouse.protocol.operations import (
     ReceiveMessage,
     SendMessage,
 )
+from pumphouse.server.asgi import Application
 from pumphouse.server.connection import (
     KEEP_ALIVE_SECONDS,
     MAX_HEADER_BYTES,
@@ -359,7 +360,7 @@ class _Transport(asyncio.Transport):
 
 async def _connection(account: Account) -> tuple[Connection, _Transport, float]:
     state = ServerState()
-    made = Connection(Config(Endpoint(account)), state, {})
+    made = Connection(Config(Application(Endpoint(account))), state, {})
     transport = _Transport()
     made.connection_made(transport)
     return made, transport, asyncio.get_running_loop().time()

@@ -27,7 +27,8 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from pumphouse.errors import OutcomeUnknownError
-from pumphouse.server.wire import Endpoint, Request, Response
+from pumphouse.server.asgi import Application
+from pumphouse.server.wire import Request, Response
 
 MAX_HEADER_BYTES = 64 * 1024
 """The largest request line and headers together."""
@@ -69,7 +70,7 @@ class Connection(asyncio.Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._endpoint = cast(Endpoint, config.app)
+        self._endpoint = cast(Application, config.app).endpoint
         self._state = server_state
         self._loop = _loop or asyncio.get_event_loop()
         self._parser = httptools.HttpRequestParser(self)

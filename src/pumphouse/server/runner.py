@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 import uvicorn
 
 from pumphouse.errors import ConfigError, UsageError
+from pumphouse.server.asgi import Application
 from pumphouse.server.connection import Connection
 from pumphouse.server.wire import Endpoint
 
@@ -38,7 +39,7 @@ class Server(uvicorn.Server):
         self._endpoint = endpoint
         self._on_start = on_start
         config = uvicorn.Config(
-            endpoint,
+            Application(endpoint),
             http=Connection,
             ws="none",
             lifespan="off",

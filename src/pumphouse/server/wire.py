@@ -1,10 +1,10 @@
 """Any backend as an SQS endpoint: HTTP requests become operations, results become HTTP answers.
 
 `Endpoint.answer` is the whole way of a request: choose the protocol, check the signature, read the
-operation, find the region, execute, write the answer. The endpoint is also a plain ASGI application
-for any server; `pumphouse serve` calls `answer` without that detour (`connection.py`). SQS's two
-protocols are read and written by their codecs (`protocol/sqs_json.py`, `protocol/sqs_query.py`),
-signatures are checked in `auth.py`, and what SQS allows or refuses is the backend's.
+operation, find the region, execute, write the answer. SQS's two protocols are read and written by
+their codecs (`protocol/sqs_json.py`, `protocol/sqs_query.py`), signatures are checked in `auth.py`,
+and what SQS allows or refuses is the backend's. Requests come from `connection.py`, or from any
+ASGI server by way of `asgi.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -76,6 +75,7 @@ class Scoped(Protocol):
 
     def within(self, *, region: str) -> Backend:
         """The same store, seen from another region."""
+        ...
 
 
 # --- protocols ----------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def _speaks(request: Request) -> type[_Json] | type[_Query]:
 
 
 class Endpoint:
-    """A backend behind SQS's own wire. Serve it with `runner.py`, or with any ASGI server.
+    """A backend behind SQS's own wire.
 
     With a `gate`, only requests that are signed with its keys are carried out. The health of the
     endpoint is at `/health`.
@@ -254,103 +254,9 @@ class Endpoint:
         finally:
             self._parked.discard(task)
 
-    # --- ASGI ---
-
-    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
-        if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
-        elif scope["type"] == "http":
-            await self._http(scope, receive, send)
-        else:
-            raise RuntimeError(f"the endpoint speaks HTTP, and no {scope['type']}")
-
-    async def _http(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
-        body, whole = await self._read(receive)
-        fields = scope["headers"]
-        host, port = (scope.get("server") or ("127.0.0.1", 80))[:2]
-        request = Request(
-            scope["method"],
-            scope["path"],
-            (scope.get("raw_path") or scope["path"].encode()).decode("latin-1"),
-            scope["query_string"],
-            dict(fields),
-            fields,
-            body,
-            f"{scope.get('scheme', 'http')}://{host}:{port}",
-        )
-        if whole:
-            response = await _while_connected(self.answer(request), receive)
-        else:
-            response = self.too_large(request)
-            response.headers.append((b"connection", b"close"))
-        if response is None:
-            return
-        status, headers, content = response
-        headers.append((b"content-length", b"%d" % len(content)))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": content})
-
-    async def _read(self, receive: _Receive) -> tuple[bytes, bool]:
-        """The body, and whether it is all of it: no more is read than is allowed."""
-        chunks: list[bytes] = []
-        size = 0
-        while True:
-            message = await receive()
-            chunk = message.get("body", b"")
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > self.max_body_bytes:
-                return b"", False
-            if not message.get("more_body"):
-                return b"".join(chunks), True
-
-
-_Scope = MutableMapping[str, Any]
-_Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-_Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _UNAVAILABLE = "The service is unavailable. Please try again."
 _INTERNAL = "We encountered an internal error. Please try again."
-
-
-async def _while_connected(work: Awaitable[Response], receive: _Receive) -> Response | None:
-    """The outcome of `work`, or None where the client went away first: then it is cancelled."""
-    loop = asyncio.get_running_loop()
-    worker = cast("asyncio.Task[Any]", asyncio.current_task())
-    gone = False
-    watcher: asyncio.Task[None] | None = None
-
-    async def watch() -> None:
-        nonlocal gone
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        gone = True
-        worker.cancel()
-
-    def start() -> None:
-        nonlocal watcher
-        watcher = loop.create_task(watch())
-
-    # Work that never waits is over before the watcher would start.
-    starting = loop.call_soon(start)
-    try:
-        return await work
-    except asyncio.CancelledError:
-        if not gone or worker.uncancel():
-            raise
-        return None
-    finally:
-        starting.cancel()
-        if watcher is not None:
-            watcher.cancel()
-
-
-async def _lifespan(receive: _Receive, send: _Send) -> None:
-    while True:
-        kind = (await receive())["type"]
-        await send({"type": f"{kind}.complete"})
-        if kind == "lifespan.shutdown":
-            return
 
 
 def _health(request: Request) -> Response:
