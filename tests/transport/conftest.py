@@ -1,20 +1,35 @@
-"""What the transport's tests share: a served endpoint, and an interpreter that has harel's SQS."""
+"""What the transport's tests share: time that passes, a served endpoint, and harel's SQS."""
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import importlib.util
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pumphouse.clock import VirtualClock
 from support.serve_process import serve
 
 CACHE = Path(__file__).parents[2] / ".cache"
+
+
+@pytest.fixture
+def go(clock: VirtualClock) -> Callable[[Awaitable[Any]], Awaitable[Any]]:
+    """Do something, and let the time pass that it takes."""
+
+    async def go(work: Awaitable[Any]) -> Any:
+        task = asyncio.ensure_future(work)
+        await clock.run_until(task.done)
+        return task.result()
+
+    return go
 
 
 @pytest.fixture(scope="session")

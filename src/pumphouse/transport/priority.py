@@ -102,7 +102,7 @@ class PriorityTransport(Generic[E]):
         if not transports:
             raise UsageError("a PriorityTransport has at least one level")
         self.transports = tuple(transports)
-        self.group_levels = group_levels or LocalLevels()
+        self.group_levels = LocalLevels() if group_levels is None else group_levels
         self._out: WeakValueDictionary[str, Lease[E]] = WeakValueDictionary()
         self._turn = 0
         self._tasks = Tasks()
