@@ -58,5 +58,8 @@ lint: .venv/.dev
 
 check: lint test
 
+bench: .venv/.bench
+	$(BIN)/python bench $(BENCH_ARGS)
+
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
