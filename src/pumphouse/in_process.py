@@ -95,7 +95,7 @@ class InProcessAccount(Account):
             return
         for consumer in self._running.consumers:
             if consumer.exits.live:
-                states = sorted(delivery.state.value for delivery in consumer.exits.live)
+                states = sorted(delivery.state.name.lower() for delivery in consumer.exits.live)
                 yield f"{consumer.name} holds {len(states)} messages ({', '.join(states[:5])})"
             elif not consumer.pump.ended and (held := self._messages_in(consumer.name)):
                 yield f"{consumer.name} has {held} messages ({consumer.pump.reason or 'waiting'})"

@@ -58,6 +58,7 @@ class World:
     done: Counter[str] = field(default_factory=Counter)  # bodies, by successful runs
     runs: Counter[str] = field(default_factory=Counter)
     dead: set[str] = field(default_factory=set)
+    taken_away: set[str] = field(default_factory=set)  # bodies whose lease was cut short unseen
     gone: set[str] = field(default_factory=set)  # lost with a queue that was deleted
     sent: dict[str, list[str]] = field(default_factory=dict)  # bodies by queue
     order: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # bodies by group
@@ -141,6 +142,7 @@ class Troubled:
                 if not world.calm and world.rng.random() < 0.002:
                     world.faults["handle expired"] += 1
                     world.account.faults.expire_handle(message.receipt_handle)
+                    world.taken_away.add(world.ids[message.message_id])
         elif isinstance(operation, DeleteMessageBatch):
             handles = {entry.id: entry.receipt_handle for entry in operation.entries}
             for done in answer.successful:
@@ -212,7 +214,7 @@ def service(world: World, names: list[str], drain_seconds: float) -> App:
 def started(world: World, body: str, message: Message) -> None:
     """Check what must hold when a handler starts."""
     world.runs[body] += 1
-    if body in world.deleted:
+    if body in world.deleted and body not in world.taken_away:
         world.complain(f"{body} is handled after its confirmed delete")
     if message.group_id is None:
         return

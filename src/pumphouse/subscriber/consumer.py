@@ -56,6 +56,7 @@ class Consumer:
         self.runner = runner
         self.quiet = asyncio.Event()  # set when a stop has something to look at
         self._queue = queue
+        self._fifo = queue.is_fifo
         self._clock = clock
         self._hooks = hooks
         self._on_end = on_end
@@ -99,11 +100,17 @@ class Consumer:
         """How many more messages may be received now."""
         exits = self.exits
         if exits.extender.behind() or exits.settlement.congested:
+            exits.short_of_room = True
             return 0
         if self._its_turn is not None and not self._its_turn():
             return 0
         waiting = self._lanes.available if self._batches else self._lanes.startable
-        return min(self._capacity - len(exits.at_work) - waiting, self._live_most - len(exits.live))
+        room = self._capacity - len(exits.at_work) - waiting
+        left = self._live_most - len(exits.live)
+        if left < room:
+            exits.short_of_room = True
+            return left
+        return room
 
     def hungry(self) -> bool:
         """Whether a handler is free and nothing waits for it."""
@@ -138,7 +145,7 @@ class Consumer:
             return
         if exits.attempts or raw.attributes.get("ApproximateReceiveCount") != "1":
             delivery.attempt = exits.attempts.arrive(raw.message_id, delivery.receive_count)
-        if self._queue.is_fifo:
+        if self._fifo:
             delivery.key = raw.attributes.get("MessageGroupId", "")
             delivery.sequence = int(raw.attributes.get("SequenceNumber") or 0)
         elif self.subscription.partition_key is not None:
@@ -156,7 +163,7 @@ class Consumer:
             "%s: message %s was received again while it is %s",
             self.name,
             known.message_id,
-            known.state.value,
+            known.state.name,
         )
         self._hooks.emit(ReceivedAgain(self.name, known.message_id))
         return True
@@ -192,6 +199,8 @@ class Consumer:
             if delivery is None:
                 break
             if self._may_start(delivery):
+                if not self._lanes.startable:
+                    self.pump.kick()
                 return delivery
         self._changed()
         return None
@@ -218,7 +227,8 @@ class Consumer:
 
     def _may_start(self, delivery: Delivery) -> bool:
         exits = self.exits
-        if self._clock.monotonic() >= delivery.lease_until:
+        now = delivery.started_at = self._clock.monotonic()
+        if now >= delivery.lease_until:
             self.stats.expired += 1
             exits.attempts.unrun(delivery.message_id)
             exits.lose(delivery, "the lease ended before a handler was free")
@@ -235,24 +245,22 @@ class Consumer:
 
     async def _work(self, delivery: Delivery) -> None:
         delivery.task = asyncio.current_task()
-        began = self._clock.monotonic()
-        outcome = await self.runner.run(delivery)
-        self.exits.finish(delivery, outcome, began)
-        self._changed()
+        self.exits.finish(delivery, await self.runner.run(delivery))
+        if self.exits.stopping:
+            self.quiet.set()
 
     async def _work_batch(self, batch: list[Delivery]) -> None:
         task = asyncio.current_task()
         for delivery in batch:
             delivery.task = task
-        began = self._clock.monotonic()
         outcomes = await self.runner.run_batch(batch)
         behind = behind_failures(batch, outcomes)
-        # from the end, so that what is behind a failure is in its lane before that is judged
-        for delivery, outcome, late in reversed(list(zip(batch, outcomes, behind, strict=True))):
-            if late:
-                self.exits.behind_failure(delivery)
-            else:
-                self.exits.finish(delivery, outcome, began)
+        # what is behind a failure is back in its lane before the failure is judged
+        for delivery in (each for each, late in zip(batch, behind, strict=True) if late):
+            self.exits.behind_failure(delivery)
+        for delivery, outcome, late in zip(batch, outcomes, behind, strict=True):
+            if not late:
+                self.exits.finish(delivery, outcome)
         self._changed()
 
     def _changed(self) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import msgspec.inspect
 
 from pumphouse.content import UndecodableError
 from pumphouse.errors import UsageError
@@ -34,6 +35,8 @@ def decoder_for(annotation: Any) -> Decoder:
         return _guard(TypeAdapter(annotation).validate_json, annotation)
     try:
         decoder = msgspec.json.Decoder(annotation)
+        if isinstance(msgspec.inspect.type_info(annotation), msgspec.inspect.CustomType):
+            raise TypeError("a class of its own")
     except TypeError as error:
         raise UsageError(
             f"a payload can't be read as {annotation!r} ({error}); take bytes, str, dict, a "

@@ -21,19 +21,19 @@ Nothing here does any I/O.
 from __future__ import annotations
 
 import asyncio
-from enum import Enum, IntEnum
+from enum import IntEnum
 
 from pumphouse.model import Lease
 from pumphouse.protocol.operations import ReceivedMessage
 
 
-class State(Enum):
-    HELD = "held"
-    RUNNING = "running"
-    WAITING = "waiting"
-    SETTLING = "settling"
-    SETTLED = "settled"
-    LOST = "lost"
+class State(IntEnum):
+    HELD = 0
+    RUNNING = 1
+    WAITING = 2
+    SETTLING = 3
+    SETTLED = 4
+    LOST = 5
 
 
 class Intent(IntEnum):
@@ -43,13 +43,13 @@ class Intent(IntEnum):
     DELETE = 3
 
 
-class Where(Enum):
+class Where(IntEnum):
     """Where a request about a delivery is."""
 
-    IDLE = "idle"
-    QUEUED = "queued"
-    SENDING = "sending"
-    RESTING = "resting"
+    IDLE = 0
+    QUEUED = 1
+    SENDING = 2
+    RESTING = 3
 
 
 IDLE, QUEUED, SENDING, RESTING = Where.IDLE, Where.QUEUED, Where.SENDING, Where.RESTING
@@ -89,6 +89,7 @@ class Delivery:
         "sequence",
         "settle_at",
         "settle_tries",
+        "started_at",
         "state",
         "stop_reason",
         "task",
@@ -102,6 +103,7 @@ class Delivery:
         self.lease_until = received_at + lease_seconds
         self.state = HELD
         self.attempt = 1
+        self.started_at = 0.0
         self.key: str | None = None  # the lane's, where order matters
         self.sequence = 0
         self.task: asyncio.Task[None] | None = None
@@ -126,7 +128,7 @@ class Delivery:
     @property
     def live(self) -> bool:
         """Whether it is still ours: neither settled nor lost."""
-        return self.state is not SETTLED and self.state is not LOST
+        return self.state < SETTLED
 
     def show_lease(self) -> None:
         """Let the handler's message see the new end of the lease."""
@@ -143,4 +145,4 @@ class Delivery:
 
     def __repr__(self) -> str:
         lane = f" {self.key}" if self.key is not None else ""
-        return f"<Delivery {self.message_id}{lane} {self.state.value} attempt {self.attempt}>"
+        return f"<Delivery {self.message_id}{lane} {self.state.name} attempt {self.attempt}>"

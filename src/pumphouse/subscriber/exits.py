@@ -64,6 +64,7 @@ class Exits:
         queue = subscription.queue
         self.name = queue.known_as.name
         self.stopping = False
+        self.short_of_room = False  # the pump was told to wait for deliveries to be settled
         self.live: set[Delivery] = set()  # received and neither settled nor lost
         self.at_work: set[Delivery] = set()  # a handler has it
         self.waiting: dict[Delivery, tuple[Timer, float]] = {}  # until a retry's delay is over
@@ -97,14 +98,14 @@ class Exits:
 
     # --- after a handler ------------------------------------------------------------------------
 
-    def finish(self, delivery: Delivery, outcome: Outcome | Stopped, began: float) -> None:
+    def finish(self, delivery: Delivery, outcome: Outcome | Stopped) -> None:
         """Carry out what came of a handler."""
         delivery.task = None
         self.at_work.discard(delivery)
         if delivery.state is not RUNNING:
             return  # the stop gave it back before its thread was done
         if self._hooks.wanted(events.Handled):
-            self._tell(delivery, outcome, began)
+            self._tell(delivery, outcome)
         if isinstance(outcome, Ack):
             self._stats.acked += 1
             self._done(delivery)
@@ -345,9 +346,11 @@ class Exits:
         self.live.discard(delivery)
         if self.by_id.get(delivery.message_id) is delivery:
             del self.by_id[delivery.message_id]
-        self._changed()
+        if self.stopping or self.short_of_room:
+            self.short_of_room = False
+            self._changed()
 
-    def _tell(self, delivery: Delivery, outcome: Outcome | Stopped, began: float) -> None:
+    def _tell(self, delivery: Delivery, outcome: Outcome | Stopped) -> None:
         name = type(outcome).__name__.lower()
         if delivery.lease_lost and not isinstance(outcome, Ack):
             name = "lost"
@@ -357,7 +360,7 @@ class Exits:
                 delivery.message_id,
                 name,  # type: ignore[arg-type]
                 delivery.attempt,
-                self._clock.monotonic() - began,
+                self._clock.monotonic() - delivery.started_at,
                 getattr(outcome, "reason", ""),
             )
         )

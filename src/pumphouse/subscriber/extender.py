@@ -93,8 +93,9 @@ class Extender:
 
     def behind(self) -> bool:
         """Whether extensions are late by more than a tenth of a lease: no time to receive more."""
-        due = self._schedule.next_due()
-        return due is not None and self._clock.monotonic() > due + self._lease / 10
+        return (
+            self._timer is not None and self._clock.monotonic() > self._timer_due + self._lease / 10
+        )
 
     def close(self) -> None:
         if self._timer is not None:

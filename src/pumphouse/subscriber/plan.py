@@ -38,6 +38,8 @@ class HandlerPlan:
 
     def payload_of(self, raw: ReceivedMessage) -> Any:
         """The decoded payload; `UndecodableError` where the body is not what the handler takes."""
+        if self.payload_type is str and not raw.message_attributes:
+            return raw.body
         body = decode(raw.body, raw.message_attributes)
         return self.decode(body) if self.decode is not None else None
 

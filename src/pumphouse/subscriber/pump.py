@@ -10,7 +10,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 from pumphouse.backend import Backend
 from pumphouse.backoff import full_jitter
@@ -82,7 +82,7 @@ class Pump:
         self._resolve = resolve
         self._open = 0
         self._asked = 0  # messages that the open receives may bring
-        self._full = False  # the last receive brought all that it asked for
+        self._full = 0  # receives in a row that brought all that they asked for
         self._failures = 0
         self._pause: Timer | None = None
         self._stopped = False
@@ -105,10 +105,7 @@ class Pump:
             most = min(10, room)
             self._open += 1
             self._asked += most
-            task = self._tasks.create_task(self._receive(most))
-            if self._exact:
-                self._receives.add(task)
-                task.add_done_callback(self._receives.discard)
+            self._tasks.create_task(self._receive(most))
 
     def stop(self) -> None:
         """Open no more receives.
@@ -131,10 +128,9 @@ class Pump:
             await waiter
 
     def _wanted(self) -> int:
-        """How many receives at once: one, or more while they come back full."""
-        if self._queue.pollers != "auto":
-            return self._queue.pollers if self._full or not self._open else 1
-        return MAX_AUTO_POLLERS if self._full else 1
+        """How many receives at once: one, and one more for each that came back full."""
+        most = MAX_AUTO_POLLERS if self._queue.pollers == "auto" else self._queue.pollers
+        return min(most, 1 + self._full)
 
     async def _receive(self, most: int) -> None:
         attempt_id = None
@@ -143,11 +139,17 @@ class Pump:
             lost, self._lost_attempt = self._lost_attempt, None
             attempt_id = lost[0] if lost and lost[1] == most else uuid.uuid4().hex
         messages: list[ReceivedMessage] = []
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        if self._exact:
+            self._receives.add(task)
         try:
+            if self._stopped:
+                return
             if self._failures:
                 self.queue_url = await self._resolve()
             self.requests += 1
-            wait = 0 if self.eager and not self.empty else self._queue.wait_time_seconds
+            # the first one waits for messages; the others are for those that are there
+            short = self._open > 1 or (self.eager and not self.empty)
             answer = await self._backend.execute(
                 ReceiveMessage(
                     queue_url=self.queue_url,
@@ -155,7 +157,7 @@ class Pump:
                     message_attribute_names=_ALL,
                     max_number_of_messages=most,
                     visibility_timeout=self._queue.visibility_timeout,
-                    wait_time_seconds=wait,
+                    wait_time_seconds=0 if short else self._queue.wait_time_seconds,
                     receive_request_attempt_id=attempt_id,
                 )
             )
@@ -167,6 +169,7 @@ class Pump:
         else:
             self._succeeded(messages, most)
         finally:
+            self._receives.discard(task)
             self._open -= 1
             self._asked -= most
             if messages:
@@ -182,7 +185,7 @@ class Pump:
 
     def _succeeded(self, messages: list[ReceivedMessage], most: int) -> None:
         self.empty = not messages
-        self._full = len(messages) == most
+        self._full = self._full + 1 if len(messages) == most else 0
         if self._failures:
             self._hooks.emit(PumpHealed(self._queue.name, self._failures))
             _log.info("%s: receiving again after %d failures", self._queue.name, self._failures)
@@ -191,7 +194,7 @@ class Pump:
         self.reason = ""
 
     def _failed(self, error: Exception) -> None:
-        self._full = False
+        self._full = 0
         self._failures += 1
         self.healthy = False
         self.reason = f"{type(error).__name__}: {error}"

@@ -219,14 +219,13 @@ class Settlement:
         whole: Exception | None = None
         try:
             answer = await (self._delete(asked) if deletes else self._change(asked))
+            confirmed.update(entry.id for entry in answer.successful)
+            failures.update((entry.id, _error_of(entry)) for entry in answer.failed)
         except asyncio.CancelledError:
             whole = OutcomeUnknownError("the request was cancelled")
             raise
         except Exception as failure:
             whole = failure
-        else:
-            confirmed.update(entry.id for entry in answer.successful)
-            failures.update((entry.id, _error_of(entry)) for entry in answer.failed)
         finally:
             self._open -= 1
             again: list[_Asked] = []
