@@ -205,6 +205,18 @@ async def test_a_later_refusal_does_not_settle_an_earlier_doubt() -> None:
             await backend.execute(DeleteMessage(server.queue, "h"))
 
 
+async def test_a_proxys_page_does_not_settle_an_earlier_doubt_either() -> None:
+    """Whoever takes a page with 503 as "not processed" must not take it so for the whole call."""
+    plays = iter(["lost", "html_503", "html_503", "html_503"])
+    async with FaultServer(lambda request: next(plays)) as server, client(server) as backend:
+        send = SendMessage(server.queue, "m", message_deduplication_id="d", message_group_id="g")
+        with pytest.raises(OutcomeUnknownError) as caught:
+            await backend.execute(send)
+        assert type(caught.value) is OutcomeUnknownError
+        assert isinstance(caught.value.__cause__, UnexpectedAnswerError)
+        assert server.ledger.stored == Counter(m=1)
+
+
 # --- ten thousand calls ---------------------------------------------------------------------------
 
 

@@ -224,7 +224,7 @@ class HttpBackend:
             if (delay := self._delay(call, failed)) is None:
                 raise rules.outcome(failed, doubt, operation)
             if isinstance(failed, OutcomeUnknownError):
-                doubt = doubt or failed
+                doubt = rules.heavier(doubt, failed)
             if self.hooks.wanted(RetryScheduled):
                 self.hooks.emit(RetryScheduled(operation.action, call.attempt, delay, failed))
             await self.clock.sleep(delay)

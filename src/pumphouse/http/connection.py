@@ -34,28 +34,40 @@ _NEVER = float("inf")
 
 
 class Headers(Mapping[str, str]):
-    """The headers of an answer, by their names in lower case; of several alike, the first."""
+    """The headers of an answer, by their names in lower case; of several alike, the first.
 
-    __slots__ = ("_raw",)
+    Few callers look at them, so they are read out of the answer's bytes when someone does.
+    """
 
-    def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
-        self._raw = raw
+    __slots__ = ("_bytes", "_read")
+
+    def __init__(self, received: list[bytes]) -> None:
+        self._bytes = received
+        self._read: dict[str, str] | None = None
+
+    def _all(self) -> dict[str, str]:
+        if self._read is None:
+            section, _, rest = b"".join(self._bytes).partition(b"\r\n\r\n")
+            while section[9:10] == b"1" and rest:  # an interim answer; the one that counts follows
+                section, _, rest = rest.partition(b"\r\n\r\n")
+            self._read = {}
+            for line in section.decode("latin-1").split("\r\n")[1:]:
+                name, _, value = line.partition(":")
+                self._read.setdefault(name.strip().lower(), value.strip())
+            self._bytes = []
+        return self._read
 
     def __getitem__(self, name: str) -> str:
-        wanted = name.encode()
-        for raw_name, value in self._raw:
-            if raw_name.lower() == wanted:
-                return value.decode("latin-1").strip()
-        raise KeyError(name)
+        return self._all()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(name.decode("latin-1").lower() for name, _ in self._raw))
+        return iter(self._all())
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._all())
 
     def __repr__(self) -> str:
-        return f"Headers({dict(self)})"
+        return f"Headers({self._all()})"
 
 
 class Answer(NamedTuple):
@@ -121,10 +133,10 @@ class Connection(asyncio.BufferedProtocol):
         self._silence_seconds = _NEVER
         self._idle_since = self._monotonic()
         # the answer so far
-        self._raw: list[tuple[bytes, bytes]] = []
+        self._head: list[bytes] = []  # what arrived until the header was whole
         self._chunks: list[bytes] = []
         self._body_bytes = 0
-        self._section_bytes = 0  # of the header, of the answers before it, or of the trailer
+        self._head_bytes = 0
         self._status = 0  # 0 until the header of the last answer is whole
         self._answered = False
         self._complete = False
@@ -238,10 +250,12 @@ class Connection(asyncio.BufferedProtocol):
             self._fail("data came that nobody had asked for")
             return
         self._answered = True
+        data = self._buffer[:nbytes]
         if not self._status:
-            self._section_bytes += nbytes
+            self._head.append(bytes(data))
+            self._head_bytes += nbytes
         try:
-            self._parser.feed_data(self._buffer[:nbytes])
+            self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self._complete:
                 self._fail(f"what arrived is no HTTP answer: {_reason(error)}")
@@ -249,7 +263,7 @@ class Connection(asyncio.BufferedProtocol):
             self._keep_alive = False  # something follows the answer, and it is not for us
         if self._complete:
             self._succeed()
-        elif not self._status and self._section_bytes > MAX_HEADER_BYTES:
+        elif not self._status and self._head_bytes > MAX_HEADER_BYTES:
             self._fail(f"the header of the answer is longer than {MAX_HEADER_BYTES} bytes")
         else:
             self._due = min(self._monotonic() + self._silence_seconds, self._deadline)
@@ -273,23 +287,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._complete:
             raise ValueError("a second answer")
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._status:
-            self._section_bytes += len(name) + len(value)
-            if self._section_bytes > MAX_HEADER_BYTES:
-                raise ValueError("the trailer is too long")
-        else:
-            self._raw.append((name, value))
-
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status < 200:  # an interim answer; the one that counts follows
-            self._raw = []
-            if status == 101:
-                raise ValueError("the other side speaks another protocol")
-        else:
+        if status >= 200:
             self._status = status
-            self._section_bytes = 0
+        elif status == 101:  # other interim answers are passed over; the one that counts follows
+            raise ValueError("the other side speaks another protocol")
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -304,7 +307,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _ends_at_eof(self) -> bool:
         """Whether the answer has no length but the connection's end."""
-        headers = Headers(self._raw)
+        headers = Headers(self._head.copy())
         return "content-length" not in headers and "transfer-encoding" not in headers
 
     # --- the two ways out of an exchange ----------------------------------------------------------
@@ -313,14 +316,13 @@ class Connection(asyncio.BufferedProtocol):
         waiter, self._waiter = self._waiter, None
         chunks = self._chunks
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        answer = Answer(self._status, Headers(self._raw), body)
+        answer = Answer(self._status, Headers(self._head), body)
         self.exchanges += 1
         if self._keep_alive and not self._unsent:
-            self._raw = []
+            self._head = []
             if chunks:
                 self._chunks = []
-                self._body_bytes = 0
-            self._section_bytes = self._status = 0
+            self._body_bytes = self._head_bytes = self._status = 0
             self._answered = self._complete = False
             self._idle_since = now = self._monotonic()
             self._wait_until(now + self._idle_seconds)

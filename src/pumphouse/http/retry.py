@@ -18,6 +18,7 @@ from pumphouse.errors import (
     ServiceError,
     ThrottledError,
     TransientError,
+    UnexpectedAnswerError,
 )
 from pumphouse.http.connection import ExchangeFailed
 from pumphouse.protocol.attributes import MAX_WAIT_SECONDS
@@ -70,6 +71,16 @@ def may_repeat(error: PumphouseError, operation: Operation[Any]) -> bool:
     return isinstance(error, (NetworkError, ThrottledError, TransientError))
 
 
+def heavier(doubt: OutcomeUnknownError | None, other: OutcomeUnknownError) -> OutcomeUnknownError:
+    """Of two attempts without a proper answer, the one that is more likely to have been done."""
+    return other if doubt is None or _busy(doubt) else doubt
+
+
+def _busy(error: OutcomeUnknownError) -> bool:
+    """Whether it was a page that says "busy", which many take as "not processed"."""
+    return isinstance(error, UnexpectedAnswerError) and error.status in (429, 503)
+
+
 def outcome(
     error: PumphouseError, doubt: OutcomeUnknownError | None, operation: Operation[Any]
 ) -> PumphouseError:
@@ -78,7 +89,9 @@ def outcome(
     An attempt without an answer may have been carried out, whatever a later one says. Only for an
     operation that leaves things as they are the second time does the service's word stand.
     """
-    if doubt is None or isinstance(error, OutcomeUnknownError):
+    if doubt is None:
+        return error
+    if isinstance(error, OutcomeUnknownError) and (_busy(doubt) or not _busy(error)):
         return error
     final = isinstance(error, ServiceError) and not isinstance(
         error, (ThrottledError, TransientError)
