@@ -236,6 +236,17 @@ async def test_forms_that_are_not_what_is_wanted(
     assert "<RequestId>" in answer.body.decode()
 
 
+async def test_the_version_tells_sns_from_sqs(plain: Served) -> None:
+    for version, name in (("2010-03-31", "sns"), ("2012-11-05", "queue")):
+        answer = await ask(plain.port, post(f"Action=Nothing&Version={version}"))
+        assert answer.status == 400
+        assert f'xmlns="http://{name}.amazonaws.com/doc/{version}/"' in answer.body.decode()
+        assert b"<Code>InvalidAction</Code>" in answer.body
+    body = "MessageBody=Version%3D2010-03-31"
+    sent = await ask(plain.port, post(f"Action=SendMessage&QueueUrl={URL}&{body}"))
+    assert sent.status == 200
+
+
 async def test_a_form_may_come_as_a_query_string_and_to_the_queues_own_path(
     plain: Served,
 ) -> None:

@@ -43,24 +43,23 @@ class SignedRequest(Protocol):
 
 
 class Gate:
-    """Lets through what is signed with `keys`, for `service`, within 15 minutes of now."""
+    """Lets through what is signed with `keys` within 15 minutes of now."""
 
-    def __init__(self, keys: Keys, *, service: str = "sqs", clock: Clock | None = None) -> None:
+    def __init__(self, keys: Keys, *, clock: Clock | None = None) -> None:
         self._keys = keys
-        self._service = service
         self._clock = clock or RealClock()
 
-    def check(self, request: SignedRequest) -> None:
+    def check(self, request: SignedRequest, service: str) -> None:
         """Raise the error that AWS answers with for a request that it does not let through."""
         claim = self._claim(request.headers)
         if claim.access_key_id != self._keys.access_key_id or (
             _text(request.headers, b"x-amz-security-token") != (self._keys.session_token or "")
         ):
             raise _unknown_key()
-        if claim.service != self._service:
+        if claim.service != service:
             raise fault(
                 "SignatureDoesNotMatch",
-                f"Credential should be scoped to correct service: '{self._service}'.",
+                f"Credential should be scoped to correct service: '{service}'.",
             )
         self._check_date(_text(request.headers, b"x-amz-date"))
         if not matches(

@@ -1,10 +1,10 @@
-"""Any backend as an SQS endpoint: HTTP requests become operations, results become HTTP answers.
+"""Any backend as an endpoint: HTTP requests become operations, and results HTTP answers.
 
 `Endpoint.answer` is the whole way of a request: choose the protocol, check the signature, read the
-operation, find the region, execute, write the answer. SQS's two protocols are read and written by
-their codecs (`protocol/sqs_json.py`, `protocol/sqs_query.py`), signatures are checked in `auth.py`,
-and what SQS allows or refuses is the backend's. Requests come from `connection.py`, or from any
-ASGI server by way of `asgi.py`.
+operation, find the region, execute, write the answer. SQS's two protocols and SNS's one are read
+and written by their codecs in `protocol/`, signatures are checked in `auth.py`, and what is allowed
+or refused is the backend's. Requests come from `connection.py`, or from any ASGI server by way of
+`asgi.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from pumphouse.backend import Backend
 from pumphouse.errors import NetworkError, OutcomeUnknownError, ServiceError
-from pumphouse.protocol import sqs_json, sqs_query
+from pumphouse.protocol import sns_query, sqs_json, sqs_query
 from pumphouse.protocol.faults import fault
 from pumphouse.protocol.names import is_queue_url, region_of_host
 from pumphouse.protocol.operations import (
@@ -43,7 +43,6 @@ MAX_BODY_BYTES = 8 * 1024 * 1024
 
 _MAX_SCOPES = 1024
 _HOST = re.compile(rb"[A-Za-z0-9._-]+(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
-_FORM = b"application/x-www-form-urlencoded"
 
 _log = logging.getLogger("pumphouse.server")
 
@@ -82,7 +81,9 @@ class Scoped(Protocol):
 
 
 class _Json:
-    """The JSON protocol, as the endpoint needs it."""
+    """SQS's JSON protocol, as the endpoint needs it."""
+
+    service = "sqs"
 
     @staticmethod
     def decode(request: Request) -> Operation[Any]:
@@ -91,36 +92,66 @@ class _Json:
 
     @staticmethod
     def answer(action: str, result: Result, request_id: str) -> Response:
-        return Response(200, _json_headers(request_id), sqs_json.encode_answer(result))
+        return Response(200, _headers(_JSON_TYPE, request_id), sqs_json.encode_answer(result))
 
     @staticmethod
     def error(error: ServiceError, request_id: str) -> Response:
         query_error, body = sqs_json.encode_error(error)
-        header = _HEADER_UNSAFE.sub(b"?", query_error.encode("ascii", "replace"))
-        headers = [*_json_headers(request_id), (b"x-amzn-query-error", header)]
+        headers = _headers(_JSON_TYPE, request_id)
+        value = _HEADER_UNSAFE.sub(b"?", query_error.encode("ascii", "replace"))
+        headers.append((b"x-amzn-query-error", value))
         return Response(error.status, headers, body)
 
 
 class _Query:
-    """The query protocol, as the endpoint needs it."""
+    """SQS's query protocol, as the endpoint needs it."""
+
+    service = "sqs"
 
     @staticmethod
     def decode(request: Request) -> Operation[Any]:
-        form = request.query if request.method == "GET" else request.body
-        if request.method == "POST" and request.query:
-            form = request.query + b"&" + form if form else request.query
         url = _base(request) + request.path if len(request.path) > 1 else ""
-        return sqs_query.decode_request(form, url)
+        return sqs_query.decode_request(_form(request), url)
 
     @staticmethod
     def answer(action: str, result: Result, request_id: str) -> Response:
         body = sqs_query.encode_answer(action, result, request_id)
-        return Response(200, _xml_headers(request_id), body)
+        return Response(200, _headers(_XML_TYPE, request_id), body)
 
     @staticmethod
     def error(error: ServiceError, request_id: str) -> Response:
         body = sqs_query.encode_error(error, request_id)
-        return Response(error.status, _xml_headers(request_id), body)
+        return Response(error.status, _headers(_XML_TYPE, request_id), body)
+
+
+class _Sns:
+    """SNS's query protocol, as the endpoint needs it."""
+
+    service = "sns"
+
+    @staticmethod
+    def decode(request: Request) -> Operation[Any]:
+        return sns_query.decode_request(_form(request))
+
+    @staticmethod
+    def answer(action: str, result: Result, request_id: str) -> Response:
+        body = sns_query.encode_answer(action, result, request_id)
+        return Response(200, _headers(_XML_TYPE, request_id), body)
+
+    @staticmethod
+    def error(error: ServiceError, request_id: str) -> Response:
+        body = sns_query.encode_error(error, request_id)
+        return Response(error.status, _headers(_XML_TYPE, request_id), body)
+
+
+_Protocol = type[_Json] | type[_Query] | type[_Sns]
+
+
+def _form(request: Request) -> bytes:
+    """The fields of a form: in the body, in the query string, or in both."""
+    if request.method == "GET" or not request.body:
+        return request.query
+    return request.query + b"&" + request.body if request.query else request.body
 
 
 _HEADER_UNSAFE = re.compile(rb"[^\x20-\x7e]")
@@ -128,20 +159,21 @@ _JSON_TYPE = sqs_json.CONTENT_TYPE.encode()
 _XML_TYPE = sqs_query.CONTENT_TYPE.encode()
 
 
-def _json_headers(request_id: str) -> list[tuple[bytes, bytes]]:
-    return [(b"content-type", _JSON_TYPE), (b"x-amzn-requestid", request_id.encode())]
+_FOR_SNS = re.compile(rb"(?:^|&)Version=2010-03-31(?:&|$)")
 
 
-def _xml_headers(request_id: str) -> list[tuple[bytes, bytes]]:
-    return [(b"content-type", _XML_TYPE), (b"x-amzn-requestid", request_id.encode())]
+def _headers(content_type: bytes, request_id: str) -> list[tuple[bytes, bytes]]:
+    return [(b"content-type", content_type), (b"x-amzn-requestid", request_id.encode())]
 
 
-def _speaks(request: Request) -> type[_Json] | type[_Query]:
+def _speaks(request: Request) -> _Protocol:
     """The protocol of a request: a target or a JSON type means JSON, all else is a form."""
     if b"x-amz-target" in request.headers:
         return _Json
     kind = request.headers.get(b"content-type", b"")
-    return _Json if b"json" in kind.lower() and request.method == "POST" else _Query
+    if b"json" in kind.lower() and request.method == "POST":
+        return _Json
+    return _Sns if _FOR_SNS.search(_form(request)) else _Query
 
 
 # --- the endpoint -------------------------------------------------------------------------------
@@ -191,7 +223,7 @@ class Endpoint:
             if request.method not in ("POST", "GET"):
                 raise fault("UnknownOperationException")
             if self._gate is not None:
-                self._gate.check(request)
+                self._gate.check(request, protocol.service)
             operation = protocol.decode(request)
             url = getattr(operation, "queue_url", None)
             if url and request.headers.get(b"host", b"").decode("latin-1") not in url:
