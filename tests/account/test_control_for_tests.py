@@ -90,6 +90,12 @@ async def test_lost_answers_and_lost_requests(account: Account) -> None:
     with pytest.raises(NetworkError):
         await queue.send("not carried out")
     assert await queue.bodies() == ["carried out"]
+    assert [sent.body for sent in account.sent("q")] == ["carried out"]
+    lost, unsent = account.ledger.of("SendMessage")
+    assert isinstance(lost.error, OutcomeUnknownError)
+    assert lost.result is not None
+    assert isinstance(unsent.error, NetworkError)
+    assert unsent.result is None
 
 
 async def test_slow_requests_and_slow_answers(account: Account, clock: VirtualClock) -> None:

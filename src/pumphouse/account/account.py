@@ -206,18 +206,20 @@ class Account:
 
     async def watch(self, scope: Scope, operation: Operation[Any]) -> Any:
         """Carry out an operation with its fault, if it meets one, and write it into the ledger."""
-
-        async def carry_out(operation: Operation[Any]) -> Result:
-            outcome = handler_of(operation)(scope, operation)
-            return outcome if isinstance(outcome, Result) else await outcome
-
         started_at = self.clock.now()
         result: Result | None = None
         error: BaseException | None = None
+
+        async def carry_out(operation: Operation[Any]) -> Result:
+            nonlocal result
+            outcome = handler_of(operation)(scope, operation)
+            result = outcome if isinstance(outcome, Result) else await outcome
+            return result
+
         try:
             behaviour = self.faults.meet(operation)
             if behaviour is None:
-                result = await carry_out(operation)
+                await carry_out(operation)
             else:
                 result = await behaviour(operation, carry_out)
             return result

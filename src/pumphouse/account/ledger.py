@@ -29,9 +29,9 @@ from pumphouse.protocol.operations import (
 class Entry(Struct, frozen=True, gc=False):
     """One operation that was executed.
 
-    `started_at` is in seconds since the epoch. Either `result` or `error` is set: what the caller
-    got, also where a fault made it up. The error of an operation that was given up is its
-    `CancelledError`.
+    `started_at` is in seconds since the epoch. `result` or `error` is what the caller got, also
+    where a fault made it up. Both are set where the operation was carried out and the answer lost
+    or given up; the error of one that was given up is its `CancelledError`.
     """
 
     started_at: float

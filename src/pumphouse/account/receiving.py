@@ -18,7 +18,6 @@ from pumphouse.protocol.attributes import (
 )
 from pumphouse.protocol.faults import fault
 from pumphouse.protocol.operations import (
-    MessageAttributeValue,
     Operation,
     ReceivedMessage,
     ReceiveMessage,
@@ -119,17 +118,7 @@ def _take(
             ReceivedMessage(message.message_id, message.handle, message.md5_of_body, message.body)
             for message in messages
         ]
-    return [
-        ReceivedMessage(
-            message.message_id,
-            message.handle,
-            message.md5_of_body,
-            message.body,
-            {name: value for name, write in writers if (value := write(message)) is not None},
-            *(_wanted(message, names) if names and message.attributes else ()),
-        )
-        for message in messages
-    ]
+    return [_handed_out(message, writers, names or []) for message in messages]
 
 
 def _take_once(
@@ -192,15 +181,20 @@ def _writers(names: tuple[str, ...], system_names: tuple[str, ...]) -> Writers:
     )
 
 
-def _wanted(
-    message: Message, names: list[str]
-) -> tuple[str | None, dict[str, MessageAttributeValue] | None]:
-    """The message attributes that are asked for, after the MD5 of just these."""
+def _handed_out(message: Message, writers: Writers, names: list[str]) -> ReceivedMessage:
+    """A message with the attributes that are asked for, and the MD5 of just these."""
     attributes = message.attributes or {}
     wanted = {name: value for name, value in attributes.items() if _is_wanted(name, names)}
-    if len(wanted) == len(attributes):
-        return message.md5_of_attributes, wanted
-    return md5_of_attributes(wanted), wanted or None
+    is_all = len(wanted) == len(attributes)
+    return ReceivedMessage(
+        message.message_id,
+        message.handle,
+        message.md5_of_body,
+        message.body,
+        {name: value for name, write in writers if (value := write(message)) is not None},
+        message.md5_of_attributes if is_all else md5_of_attributes(wanted),
+        wanted or None,
+    )
 
 
 def _is_wanted(name: str, patterns: list[str]) -> bool:

@@ -47,30 +47,34 @@ class StandardQueue(Queue):
         self._ready.append(message)
 
     def _line(self) -> Generator[Message, None, None]:
-        ready, passed_over = self._ready, self._passed_over
-        while passed_over and not self._is_noisy(passed_over[0]):
-            yield from self._look_at(passed_over)
-        if self._tenants:
-            for _ in range(_LOOK_AHEAD):
-                while ready and not self._is_noisy(ready[0]):
-                    yield from self._look_at(ready)
-                if not ready:
-                    break
-                passed_over.append(ready.popleft())
-        while passed_over:
-            yield from self._look_at(passed_over)
-        while ready:
-            yield from self._look_at(ready)
+        if self._tenants or self._passed_over:
+            return self._fair_line()
+        return self._through(self._ready)
 
-    def _look_at(self, line: deque[Message]) -> Generator[Message, None, None]:
-        """Hand out the first of a line, unless it is left, or is not visible any more."""
-        message = line.popleft()
-        if message.state is VISIBLE:
-            try:
-                yield message
-            finally:
+    def _fair_line(self) -> Generator[Message, None, None]:
+        ready, passed_over = self._ready, self._passed_over
+        yield from self._through(passed_over, self._is_noisy)
+        for _ in range(_LOOK_AHEAD):
+            yield from self._through(ready, self._is_noisy)
+            if not ready:
+                break
+            passed_over.append(ready.popleft())
+        yield from self._through(passed_over)
+        yield from self._through(ready)
+
+    def _through(
+        self, line: deque[Message], stop_at: Callable[[Message], bool] | None = None
+    ) -> Generator[Message, None, None]:
+        """Hand out a line from its front; what is looked at and left stays there."""
+        message = None
+        try:
+            while line and (stop_at is None or not stop_at(line[0])):
+                message = line.popleft()
                 if message.state is VISIBLE:
-                    line.appendleft(message)
+                    yield message
+        finally:
+            if message is not None and message.state is VISIBLE:
+                line.appendleft(message)
 
     def has_next(self) -> bool:
         return self.visible > 0
