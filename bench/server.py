@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -379,22 +379,65 @@ class Figure:
         return f"{rate} /s, {cpu} µs"
 
 
-async def _measure(pid: int, port: int, backlog: int, seconds: float, rounds: int) -> list[Figure]:
-    loads = Loads(port, await _queue(port))
-    batches = iter([None] * (backlog // 10))
-    await _drive(port, lambda: loads.in_tens(batches), FILL_SECONDS, to_the_end=True)
-    figures = []
-    # The cycle first: it leaves the backlog as it is, and the sends do not.
-    for script in (loads.cycle, loads.one_by_one, loads.in_tens):
-        figure = Figure()
-        for _ in range(rounds):
-            before = _cpu_seconds(pid)
-            answers, took = await _drive(port, script, seconds)
-            after = _cpu_seconds(pid)
-            known = before is not None and after is not None
-            figure.add(answers, took, after - before if known else None)  # type: ignore[operator]
-        figures.append(figure)
-    return figures
+@dataclass
+class _Server:
+    """A running server with its queue filled."""
+
+    name: str
+    pid: int
+    loads: Loads
+    figures: list[Figure] = field(default_factory=lambda: [Figure() for _ in TITLES])
+
+    async def fill(self, backlog: int) -> None:
+        batches = iter([None] * (backlog // 10))
+        port = self.loads.port
+        await _drive(port, lambda: self.loads.in_tens(batches), FILL_SECONDS, to_the_end=True)
+
+    async def measure(self, place: int, seconds: float) -> None:
+        script = (self.loads.cycle, self.loads.one_by_one, self.loads.in_tens)[place]
+        before = _cpu_seconds(self.pid)
+        answers, took = await _drive(self.loads.port, script, seconds)
+        after = _cpu_seconds(self.pid)
+        cpu = None if before is None or after is None else after - before
+        self.figures[place].add(answers, took, cpu)
+
+
+async def _start(
+    name: str, prepare: Callable[[int], Any], backlog: int, resources: ExitStack
+) -> _Server:
+    port = _free_port()
+    pid = resources.enter_context(_running(*prepare(port)))
+    server = _Server(name, pid, Loads(port, await _queue(port)))
+    await server.fill(backlog)
+    return server
+
+
+async def _measure(
+    servers: dict[str, Callable[[int], Any]], backlog: int, seconds: float, rounds: int
+) -> tuple[list[_Server], list[str]]:
+    """Those that were measured, and why others were not.
+
+    All run at once, and each load goes from server to server before it begins its next round, so
+    that what else the machine does meets all of them.
+    """
+    running: list[_Server] = []
+    failed: list[str] = []
+    with ExitStack() as resources:
+        for name, prepare in servers.items():
+            try:
+                running.append(await _start(name, prepare, backlog, resources))
+            except _Failed as error:
+                failed.append(f"{name} at {backlog:,}: {str(error)[:160]!r}")
+        # The cycle first: it leaves the backlog as it is, and the sends do not.
+        for place in range(len(TITLES)):
+            for _ in range(rounds):
+                for server in tuple(running):
+                    try:
+                        await server.measure(place, seconds)
+                    except _Failed as error:
+                        failed.append(f"{server.name} at {backlog:,}: {str(error)[:160]!r}")
+                        running.remove(server)
+    return running, failed
 
 
 TITLES = ("send, receive and delete in tens", "send one by one", "send in tens")
@@ -417,24 +460,18 @@ def main(arguments: list[str] | None = None) -> None:
         table.add_column("server")
         for title in TITLES:
             table.add_column(title, justify="right")
-        measured: dict[str, list[Figure]] = {}
-        for name, prepare in servers.items():
-            if options.only and name not in options.only:
-                continue
-            port = _free_port()
-            command, environment, folder = prepare(port)
-            try:
-                with _running(command, environment, folder) as pid:
-                    figures = asyncio.run(
-                        _measure(pid, port, backlog, options.seconds, options.rounds)
-                    )
-            except _Failed as error:
-                console.print(f"left out: {name} at {backlog:,}: {str(error)[:160]!r}")
-                continue
-            measured[name] = figures
-            table.add_row(name, *map(str, figures))
+        chosen = {
+            name: prepare
+            for name, prepare in servers.items()
+            if not options.only or name in options.only
+        }
+        running, failed = asyncio.run(_measure(chosen, backlog, options.seconds, options.rounds))
+        for line in failed:
+            console.print(f"left out: {line}")
+        for server in running:
+            table.add_row(server.name, *map(str, server.figures))
         console.print(table)
-        _compare(console, measured)
+        _compare(console, {server.name: server.figures for server in running})
 
 
 def _compare(console: Console, measured: dict[str, list[Figure]]) -> None:

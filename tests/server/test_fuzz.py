@@ -28,6 +28,7 @@ from pumphouse.protocol.operations import (
 )
 from pumphouse.server.wire import Endpoint, Request
 
+unhurried = settings(deadline=None)  # a busy machine is no failure
 TARGETS = [f"AmazonSQS.{action}" for action in SQS_OPERATIONS]
 NAMES = sorted(
     {
@@ -85,6 +86,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 BODIES = st.binary(max_size=200) | damaged() | JSON.map(lambda value: json.dumps(value).encode())
 
 
+@unhurried
 @given(st.sampled_from(TARGETS) | st.text(max_size=20), BODIES)
 def test_json_requests(target: str, body: bytes) -> None:
     outcome = _outcome(sqs_json.decode_request, target, body)
@@ -103,6 +105,7 @@ def _outcome(work: Callable[..., Any], *arguments: Any) -> Any:
         return error
 
 
+@unhurried
 @given(st.sampled_from(list(SQS_OPERATIONS.values())), st.integers(100, 599), HEADERS, BODIES)
 def test_json_answers(
     kind: type[Any], status: int, headers: Mapping[str, str], body: bytes
@@ -125,6 +128,7 @@ def _least(kind: type[Any]) -> dict[str, Any]:
     }
 
 
+@unhurried
 @given(st.lists(st.tuples(FORM_NAMES, st.text(max_size=12)), max_size=12), st.binary(max_size=20))
 def test_forms(pairs: list[tuple[str, str]], more: bytes) -> None:
     form = urlencode(pairs, errors="replace").encode() + more
@@ -136,7 +140,7 @@ def test_forms(pairs: list[tuple[str, str]], more: bytes) -> None:
             ElementTree.fromstring(sqs_query.encode_error(outcome, "id").decode())
 
 
-@settings(max_examples=200)
+@unhurried
 @given(
     st.sampled_from(["POST", "GET", "PUT", "HEAD"]),
     st.text(max_size=10),
@@ -199,6 +203,7 @@ ATTRIBUTES = st.dictionaries(
 )
 
 
+@unhurried
 @given(TEXT, ATTRIBUTES, st.integers(0, 900) | st.none())
 def test_what_is_written_is_read_over_both_protocols(
     body: str, attributes: dict[str, MessageAttributeValue], delay: int | None
@@ -219,6 +224,7 @@ def test_what_is_written_is_read_over_both_protocols(
     assert sqs_query.decode_request(urlencode(form).encode()) == operation
 
 
+@unhurried
 @given(TEXT, ATTRIBUTES)
 def test_an_answer_in_xml_holds_every_character(
     body: str, attributes: dict[str, MessageAttributeValue]
