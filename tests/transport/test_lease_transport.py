@@ -671,3 +671,28 @@ async def test_close_waits_for_the_open_receive_and_gives_back_what_it_brings(
     await go(closing)
     assert account.queue("jobs.fifo").visible == 1
     assert clock.monotonic() < 1
+
+
+async def test_p6_an_answer_that_the_loop_kept_waiting_is_extended_before_it_is_handed_out(
+    account: Account, jobs: LeaseTransport[Any], go: Go, clock: VirtualClock
+) -> None:
+    """Something blocked the loop for longer than the lease: it is not handed out as if fresh."""
+    await published(jobs, "A1")
+    account.faults.delay(ReceiveMessage, 40, answer=True)
+    claim = asyncio.ensure_future(jobs.claim("slow", 30, wait_seconds=0))
+    await clock.advance(35)  # SQS has ended the lease, and its answer is still to come
+    other = await LeaseTransport.create("jobs", account)
+    (lease,) = await claims(other, go, 1)
+    assert lease.event == "A1"
+    assert await go(claim) is None
+    await go(other.ack(lease))
+
+
+async def test_a_late_answer_whose_lease_still_lasts_is_extended_first(
+    account: Account, jobs: LeaseTransport[Any], go: Go, clock: VirtualClock
+) -> None:
+    await published(jobs, "A1")
+    account.faults.delay(ReceiveMessage, 20, answer=True)
+    lease = await go(jobs.claim("slow", 30, wait_seconds=0))
+    assert lease.remaining_seconds == 30
+    assert asked(account)["ChangeMessageVisibilityBatch"] == 1

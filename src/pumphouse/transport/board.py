@@ -106,13 +106,18 @@ class Board:
         return self._lines.next_poll(now)
 
     def answered(
-        self, poll: Poll, messages: Sequence[tuple[str, ReceivedMessage]], now: float
+        self,
+        poll: Poll,
+        messages: Sequence[tuple[str, ReceivedMessage]],
+        now: float,
+        received_at: float,
     ) -> None:
-        """A receive ended, with messages by group or with none."""
+        """A receive ended, with messages by group or with none; their leases began by
+        `received_at`."""
         self._lines.answered(poll, len(messages))
         arrived: dict[str, deque[Held]] = {}
         for group_id, message in messages:
-            held = Held(group_id, message, now + poll.visibility, poll.visibility)
+            held = Held(group_id, message, received_at + poll.visibility, poll.visibility)
             arrived.setdefault(group_id, deque()).append(held)
         for group_id, members in arrived.items():
             if (old := self._chains.get(group_id)) is not None:
@@ -280,7 +285,7 @@ class Board:
         """Bring free heads and waiters together, both in order."""
         for chain in list(self._ready):
             head = chain.members[0]
-            if head.deadline <= now and poll is None:
+            if head.deadline <= now and not (poll is not None and poll.visibility == 0):
                 self._dissolve(chain, now)
                 continue
             waiter = self._lines.pick(head.visibility, poll)

@@ -24,9 +24,11 @@ class Codec(Protocol[E]):
 
     def encode(self, event: E, /) -> str | bytes:
         """The body of an event. Bytes that are no text that SQS takes travel as base64."""
+        ...
 
     def decode(self, body: bytes, /) -> E:
         """The event of a body."""
+        ...
 
 
 class JsonCodec:

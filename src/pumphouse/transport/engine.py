@@ -40,6 +40,7 @@ from pumphouse.transport.settling import MAX_ATTEMPTS, PASSING, Settler
 from pumphouse.transport.tasks import Tasks
 
 _LOST = (ReceiptHandleExpired, ReceiptHandleIsInvalid, MessageNotInflight)
+_LATENCY_SECONDS = 1.0
 _ATTEMPT_ID = "ReceiveRequestAttemptId"
 _SYSTEM_ATTRIBUTES = [
     "ApproximateReceiveCount",
@@ -139,6 +140,8 @@ class Engine:
             await asyncio.shield(first)
         except (*_LOST, LeaseLostError) as error:
             raise _lost(held, error) from error
+        if held.lost:
+            raise _lost(held, "it was extended too late")
 
     async def _settle(self, held: Held, done: asyncio.Future[float]) -> None:
         """Tell the board how it ends, whether or not the caller waits for that."""
@@ -257,6 +260,7 @@ class Engine:
         """One receive, tried again after passing failures."""
         attempt_id, attempt = uuid4().hex, 1
         while True:
+            began = self._clock.monotonic()
             try:
                 answer = await self._backend.execute(
                     ReceiveMessage(
@@ -283,7 +287,11 @@ class Engine:
                 attempt += 1
             else:
                 messages = [(_group_of(message), message) for message in answer.messages]
-                self._board.answered(poll, messages, self._clock.monotonic())
+                now = self._clock.monotonic()
+                # SQS holds no receive for longer than its wait. An answer that is older was kept
+                # from this loop by something that blocked it, and its leases run since then.
+                received_at = min(now, began + poll.wait + _LATENCY_SECONDS)
+                self._board.answered(poll, messages, now, received_at)
                 break
         self._step()
 
@@ -324,7 +332,7 @@ def _heard(done: asyncio.Future[float]) -> None:
         done.exception()
 
 
-def _lost(held: Held, error: BaseException) -> LeaseLostError:
+def _lost(held: Held, error: object) -> LeaseLostError:
     return LeaseLostError(
         f"the lease on message {held.message.message_id} of group {held.group_id!r} had ended when "
         f"SQS was asked ({error}); the message is, or will be, delivered again"

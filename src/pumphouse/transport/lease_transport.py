@@ -136,7 +136,7 @@ class LeaseTransport(Generic[E]):
         put right, `QueueNameExists` where the queue has other attributes, and the last error when
         all tries failed.
         """
-        clock = clock or getattr(backend, "clock", None) or RealClock()
+        its_clock: Clock = clock or getattr(backend, "clock", None) or RealClock()
         owns = backend is None
         if backend is None:
             from pumphouse import connect
@@ -148,7 +148,7 @@ class LeaseTransport(Generic[E]):
             found = await open_queue(
                 queue,
                 backend,
-                clock,
+                its_clock,
                 attributes=attributes,
                 tags=tags,
                 connect_retries=connect_retries,
@@ -157,7 +157,7 @@ class LeaseTransport(Generic[E]):
             options.setdefault("max_message_bytes", found.max_message_bytes)
             if protect_dead_letters and found.has_dead_letters:
                 options.setdefault("one_per_receive", True)
-            return cls(backend, found.url, clock=clock, owns_backend=owns, **options)
+            return cls(backend, found.url, clock=its_clock, owns_backend=owns, **options)
         except BaseException:
             if owns:
                 await backend.aclose()

@@ -50,6 +50,7 @@ class Levels(Protocol):
     async def enter(self, group_id: str, level: int, key: str) -> int:
         """A message is about to be published, or was found on `level`: remember it, and return the
         level of its group, which is `level` if nothing of the group was known."""
+        ...
 
     async def leave(self, group_id: str, key: str) -> None:
         """A message is gone, or was never stored; with the last one, the group's level is."""
