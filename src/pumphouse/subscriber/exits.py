@@ -16,6 +16,7 @@ from math import ceil
 from typing import Literal
 
 from pumphouse.backend import Backend
+from pumphouse.backoff import one_try
 from pumphouse.clock import Clock, Timer
 from pumphouse.hooks import Hooks
 from pumphouse.subscriber import events
@@ -232,6 +233,7 @@ class Exits:
         self._tasks.create_task(self._carry_out(delivery, reason))
 
     async def _carry_out(self, delivery: Delivery, reason: str) -> None:
+        one_try.set(True)  # `dead_letters.py` tries again
         problem = "there is no dead-letter queue"
         if self._dead_letters is not None:
             try:

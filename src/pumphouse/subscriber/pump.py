@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol, cast
 
 from pumphouse.backend import Backend
-from pumphouse.backoff import full_jitter
+from pumphouse.backoff import full_jitter, one_try
 from pumphouse.clock import Clock, Timer
 from pumphouse.errors import NetworkError, OutcomeUnknownError, QueueDoesNotExist, ThrottledError
 from pumphouse.hooks import Hooks
@@ -139,6 +139,7 @@ class Pump:
             lost, self._lost_attempt = self._lost_attempt, None
             attempt_id = lost[0] if lost and lost[1] == most else uuid.uuid4().hex
         messages: list[ReceivedMessage] = []
+        one_try.set(True)  # what fails is tried again by the pump, and only by it
         task = cast("asyncio.Task[None]", asyncio.current_task())
         if self._exact:
             self._receives.add(task)

@@ -19,7 +19,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from pumphouse.backend import Backend
-from pumphouse.backoff import RetryPolicy
+from pumphouse.backoff import RetryPolicy, one_try
 from pumphouse.clock import Clock, Timer
 from pumphouse.errors import (
     ConfigError,
@@ -213,6 +213,7 @@ class Settlement:
     # --- requests -------------------------------------------------------------------------------
 
     async def _carry_out(self, asked: list[_Asked], *, deletes: bool) -> None:
+        one_try.set(True)  # what fails is tried again here, and only here
         started = self._clock.monotonic()
         failures: dict[str, Exception] = {}
         confirmed: set[str] = set()
