@@ -7,6 +7,7 @@ import pytest
 from pumphouse.account import Account
 from pumphouse.clock import VirtualClock
 from pumphouse.errors import MessageNotInflight, ReceiptHandleExpired, RefusedError
+from pumphouse.protocol.operations import PurgeQueue
 from support.a_queue import AQueue
 
 
@@ -173,9 +174,7 @@ async def test_a_double_is_answered_as_the_first_and_not_stored(
     assert await queue.counts() == (1, 1, 0)
 
 
-async def test_the_window_goes_on_after_a_delete_and_a_purge(
-    account: Account, clock: VirtualClock
-) -> None:
+async def test_the_window_goes_on_after_a_delete(account: Account, clock: VirtualClock) -> None:
     queue = await AQueue.create(account, "q.fifo")
     await queue.send("a", message_deduplication_id="x")
     await queue.delete(*await queue.receive())
@@ -184,6 +183,14 @@ async def test_the_window_goes_on_after_a_delete_and_a_purge(
     await clock.advance(300)
     await queue.send("c", message_deduplication_id="x")
     assert await queue.bodies() == ["c"]
+
+
+async def test_a_purge_forgets_what_was_sent(account: Account) -> None:
+    queue = await AQueue.create(account, "q.fifo")
+    await queue.send("a", message_deduplication_id="x")
+    await account.execute(PurgeQueue(queue.url))
+    await queue.send("b", message_deduplication_id="x")
+    assert await queue.bodies() == ["b"]
 
 
 async def test_deduplication_by_content_looks_at_the_body_alone(account: Account) -> None:
