@@ -7,7 +7,7 @@ delete of the ten. Bodies of 512 bytes; the clients that check MD5s check them. 
 from a process of its own, over loopback; what is measured is the CPU of this process, user and
 system, in milliseconds per 1,000 messages. The clients take turns in each round; the table shows
 medians, the best round, and how many times pumphouse's median goes into the other's. `uvloop` is
-pumphouse on uvloop, fanferro a Rust core where it can be imported (Python 3.12).
+pumphouse on uvloop.
 """
 
 from __future__ import annotations
