@@ -28,10 +28,17 @@ from pumphouse.protocol.operations import (
 
 SERVICE = """
 import asyncio, os, random, sys
+from contextlib import asynccontextmanager
 from pumphouse import App, Message, Queue
 
 app = App("worker", drain_seconds=2)
 log = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+@app.lifespan
+@asynccontextmanager
+async def up(app):
+    open(f"up-{{os.getpid()}}", "w").close()
+    yield
 
 @app.subscriber(Queue("work", wait_time_seconds=1, visibility_timeout={visibility}), concurrency=20)
 async def handle(body: str, message: Message) -> None:
@@ -124,23 +131,33 @@ async def run_processes(
         await _listening(port)
         began = time.monotonic()
         queue = f"{url}/000000000000/work"
-        workers.extend(start() for _ in range(processes))
         feeding = asyncio.create_task(_feed(backend, queue, messages, seconds * 0.6))
-        while time.monotonic() - began < seconds:
-            await asyncio.sleep(rng.uniform(0.3, 1.2) * 8 / processes)
-            place = rng.randrange(processes)
-            worker = workers[place]
-            if kill and rng.random() < 0.5:
-                worker.send_signal(signal.SIGKILL)
-                result.killed += 1
-            else:
-                worker.send_signal(signal.SIGTERM)
-                result.terminated += 1
-                if rng.random() < 0.2:
-                    await asyncio.sleep(0.2)
+
+        async def lives() -> None:
+            """One place: a worker that is stopped once it is up, and the next one after it."""
+            while time.monotonic() - began < seconds:
+                worker = start()
+                workers.append(worker)
+                await _until_up(folder, worker)
+                await asyncio.sleep(rng.uniform(0.5, 4))
+                if kill and rng.random() < 0.5:
+                    worker.send_signal(signal.SIGKILL)
+                    result.killed += 1
+                else:
                     worker.send_signal(signal.SIGTERM)
-            result.exits[await asyncio.to_thread(worker.wait, 60)] += 1
-            workers[place] = start()
+                    result.terminated += 1
+                    if rng.random() < 0.2:
+                        await asyncio.sleep(0.2)
+                        worker.send_signal(signal.SIGTERM)
+                result.exits[await asyncio.to_thread(worker.wait, 60)] += 1
+
+        async with asyncio.TaskGroup() as places:
+            for _ in range(processes):
+                places.create_task(lives())
+        last = [start() for _ in range(processes)]
+        workers.extend(last)
+        for worker in last:
+            await _until_up(folder, worker)
         await feeding
         while time.monotonic() - began < 10 * seconds:
             result.left = await _left(backend, queue)
@@ -148,9 +165,9 @@ async def run_processes(
                 break
             await asyncio.sleep(0.5)
         result.seconds = time.monotonic() - began
-        for worker in workers:
+        for worker in last:
             worker.send_signal(signal.SIGTERM)
-        for worker in workers:
+        for worker in last:
             result.exits[await asyncio.to_thread(worker.wait, 60)] += 1
     finally:
         await backend.aclose()
@@ -164,6 +181,15 @@ async def run_processes(
         if what == "done":
             result.done[body] += 1
     return result
+
+
+async def _until_up(folder: Path, worker: subprocess.Popen[bytes]) -> None:
+    for _ in range(1_200):
+        if (folder / f"up-{worker.pid}").exists():
+            return
+        assert worker.poll() is None, f"a worker ended with {worker.returncode}"
+        await asyncio.sleep(0.05)
+    raise TimeoutError("a worker does not start")
 
 
 async def _listening(port: int) -> None:

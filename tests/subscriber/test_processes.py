@@ -22,7 +22,7 @@ async def test_processes_that_are_terminated_lose_nothing_and_nothing_waits(tmp_
     assert not result.lost
     assert result.left == 0, (tmp_path / "log").read_text()[-2000:]
     assert result.terminated >= 1
-    assert set(result.exits) <= {0, 128 + signal.SIGTERM, -signal.SIGTERM}
+    assert set(result.exits) <= {0, 128 + signal.SIGTERM}
 
 
 @pytest.mark.soak
@@ -33,6 +33,7 @@ async def test_eight_processes_terminated_at_random_for_a_minute(tmp_path: Path)
     print(result.terminated, dict(result.exits), f"{result.seconds:.0f} s")
     assert not result.lost
     assert result.left == 0
+    assert set(result.exits) <= {0, 128 + signal.SIGTERM}
 
 
 @pytest.mark.soak
