@@ -50,6 +50,7 @@ class BlobStore(Protocol):
 
     async def get(self, key: str, max_bytes: int) -> bytes:
         """What is stored. Raises `BlobMissingError`, and `BlobDamagedError` above `max_bytes`."""
+        ...
 
     async def delete(self, key: str) -> None:
         """Remove it; does nothing where there is none."""

@@ -24,7 +24,7 @@ from pumphouse.outgoing import (
     check_id,
     encode_body,
 )
-from pumphouse.protocol.attributes import message_size, text_size
+from pumphouse.protocol.attributes import measure, text_size
 from pumphouse.protocol.operations import Attributes, MessageAttributeValue
 from pumphouse.sink_options import Settings
 
@@ -86,7 +86,7 @@ class Composer:
             else None
         )
         message.delay = None if delay is None else check_delay(delay, fifo=self._fifo)
-        message.size = message_size(text, wire)
+        _measure(message)
         if not wire:
             message.attributes = None
         self._address(message, tenant, group_id, deduplication_id)
@@ -132,5 +132,11 @@ class Composer:
         wire = message.attributes or {}
         message.body, message.attributes = await check.offload(message.body, wire, key)
         content.check_attributes(message.attributes)
-        message.size = message_size(message.body, message.attributes)
+        _measure(message)
         return message
+
+
+def _measure(message: Outgoing) -> None:
+    """Write down what depends on body and attributes, which are final now."""
+    measured = measure(message.body, message.attributes)
+    message.size, message.md5_of_body, message.md5_of_attributes = measured

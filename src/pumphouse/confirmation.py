@@ -23,7 +23,7 @@ from pumphouse.errors import (
 )
 from pumphouse.model import Receipt
 from pumphouse.protocol import faults
-from pumphouse.protocol.attributes import md5_of_attributes, md5_of_body
+from pumphouse.protocol.attributes import md5_of_attributes
 from pumphouse.protocol.operations import (
     Attributes,
     SendMessageBatchResult,
@@ -50,8 +50,8 @@ class Confirmed(NamedTuple):
 class Sent(Protocol):
     """What confirmation has to know of a message that was sent."""
 
-    body: str
-    attributes: Attributes | None
+    md5_of_body: str
+    md5_of_attributes: str | None
     system_attributes: Attributes | None
     deduplication_id: str | None
     tries: int
@@ -138,13 +138,12 @@ def _position(entry_id: str, count: int) -> int:
 def _stored(
     queue_url: str, sent: Sent, answer: SendMessageResult | SendMessageBatchResultEntry
 ) -> Outcome:
-    if (expected := md5_of_body(sent.body)) != answer.md5_of_message_body:
-        return Md5MismatchError("body", expected, answer.md5_of_message_body)
-    if sent.attributes:
-        attributes = md5_of_attributes(sent.attributes) or ""
-        if attributes != answer.md5_of_message_attributes:
-            got = answer.md5_of_message_attributes or ""
-            return Md5MismatchError("attributes", attributes, got)
+    if sent.md5_of_body != answer.md5_of_message_body:
+        return Md5MismatchError("body", sent.md5_of_body, answer.md5_of_message_body)
+    if (expected := sent.md5_of_attributes) is not None:
+        got = answer.md5_of_message_attributes or ""
+        if expected != got:
+            return Md5MismatchError("attributes", expected, got)
     if sent.system_attributes and (got := answer.md5_of_message_system_attributes or ""):
         system = md5_of_attributes(sent.system_attributes) or ""
         if system != got:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -39,13 +39,13 @@ OWN_HEADER_PREFIX = "x-pumphouse-"
 
 
 def forwarded_headers(
-    headers: Mapping[str, str] | Iterable[tuple[str, str]], only: Iterable[str] | None = None
+    headers: Mapping[str, str] | Sequence[tuple[str, str]], only: Iterable[str] | None = None
 ) -> dict[str, str]:
     """The headers of a request that may travel on: names in lower case, repeated ones joined.
 
     `only` names those that are wanted; what is never forwarded stays out even then.
     """
-    pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+    pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
     wanted = None if only is None else {name.lower() for name in only}
     hops = {
         hop.strip().lower()

@@ -47,6 +47,8 @@ class Outgoing(Entry):
         "delay",
         "group_id",
         "id",
+        "md5_of_attributes",
+        "md5_of_body",
         "original",
         "replay_id",
         "source",
@@ -56,6 +58,8 @@ class Outgoing(Entry):
     original: object
     body: str
     attributes: Attributes | None
+    md5_of_body: str
+    md5_of_attributes: str | None
     system_attributes: Attributes | None
     group_id: str | None
     deduplication_id: str | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from pumphouse.protocol.attributes import (
     is_token,
     md5_of_attributes,
     md5_of_body,
+    measure,
     message_size,
     text_size,
 )
@@ -248,3 +250,21 @@ def test_tokens(token: str, taken: bool) -> None:
 )
 def test_entry_ids(entry_id: str, taken: bool) -> None:
     assert is_entry_id(entry_id) is taken
+
+
+@pytest.mark.parametrize("body", ["x", "ü😀", "y" * 1000])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        None,
+        {},
+        {"b": MessageAttributeValue("String", "ü"), "a": MessageAttributeValue("Number.int", "7")},
+        {"bin": MessageAttributeValue("Binary.png", binary_value=b"\x00\xff")},
+    ],
+)
+def test_measuring_in_one_go_is_measuring_one_by_one(body: str, attributes: Any) -> None:
+    assert measure(body, attributes) == (
+        message_size(body, attributes),
+        md5_of_body(body),
+        md5_of_attributes(attributes),
+    )

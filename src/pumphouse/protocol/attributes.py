@@ -69,6 +69,27 @@ def _preamble(name: str, data_type: str) -> bytes:
     return b"".join(pack(">I", len(data)) + data for data in texts) + kind
 
 
+def measure(
+    body: str, attributes: Mapping[str, MessageAttributeValue] | None
+) -> tuple[int, str, str | None]:
+    """`message_size`, `md5_of_body` and `md5_of_attributes` of one message, in one go."""
+    raw = body.encode()
+    size = len(raw)
+    md5_body = md5(raw, usedforsecurity=False).hexdigest()
+    if not attributes:
+        return size, md5_body, None
+    parts: list[bytes] = []
+    for name in sorted(attributes):
+        attribute = attributes[name]
+        data_type = attribute.data_type
+        if (data := attribute.binary_value) is None or not data_type.startswith("Binary"):
+            data = (attribute.string_value or "").encode()
+        preamble = _preamble(name, data_type)
+        size += len(preamble) - 9 + len(data)  # without two lengths and the byte of the kind
+        parts += (preamble, pack(">I", len(data)), data)
+    return size, md5_body, md5(b"".join(parts), usedforsecurity=False).hexdigest()
+
+
 def attributes_size(attributes: Mapping[str, MessageAttributeValue] | None) -> int:
     """What attributes add to a message's size: name, data type and value of each, in bytes."""
     if not attributes:
