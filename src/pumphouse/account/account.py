@@ -1,8 +1,8 @@
-"""The account: SQS in memory, behind the same `execute` as AWS.
+"""The account: SQS and SNS in memory, behind the same `execute` as AWS.
 
-This module knows which queues there are, in which region and under which account id, and which
-handler carries out which operation. What a queue does is in `queue.py`; what each action asks and
-refuses is in the module of its handler.
+This module knows which queues and topics there are, in which region and under which account id, and
+which handler carries out which operation. What a queue does is in `queue.py`; what each action asks
+and refuses is in the module of its handler. SNS is in `topics/`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from pumphouse.account.ledger import Entry, Ledger, Sent, sent_to
 from pumphouse.account.message import Message
 from pumphouse.account.queue import Queue
 from pumphouse.account.redrive import move_to_dead_letters
+from pumphouse.account.topics import control as topic_control
+from pumphouse.account.topics import publishing, subscribing
+from pumphouse.account.topics.notifying import Deliver
+from pumphouse.account.topics.store import Topics
+from pumphouse.account.topics.topic import Topic
 from pumphouse.clock import Clock, RealClock
 from pumphouse.errors import UsageError
 from pumphouse.protocol.faults import fault
@@ -39,9 +44,19 @@ _SEQUENCE_STEP = 256
 
 
 class Scope:
-    """The queues of one region and account id; a `Backend`."""
+    """The queues and topics of one region and account id; a `Backend`."""
 
-    __slots__ = ("_known", "account", "account_id", "clock", "deleted", "queues", "region")
+    __slots__ = (
+        "_known",
+        "account",
+        "account_id",
+        "clock",
+        "deleted",
+        "queues",
+        "region",
+        "topics",
+        "topics_by_arn",
+    )
 
     cancel_is_exact = True  # a receive that is cancelled has taken nothing
 
@@ -54,6 +69,9 @@ class Scope:
         self.deleted: dict[str, float] = {}
         """Names of queues that were deleted, and when."""
         self._known: dict[str, Queue] = {}  # by each URL that was used
+        self.topics: dict[str, Topic] = {}
+        self.topics_by_arn: dict[str, Topic] = {}
+        """Topics that were found by their ARN."""
 
     async def execute(self, operation: Operation[R]) -> R:
         """Carry out one operation. Raises the `ServiceError` that AWS answers with."""
@@ -109,13 +127,15 @@ class Scope:
 
 
 class Account:
-    """SQS in memory: a `Backend` for tests, local runs and the served endpoint.
+    """SQS and SNS in memory: a `Backend` for tests, local runs and the served endpoint.
 
     `clock` is the real one, or a `VirtualClock` that a test moves; long polls, delays, leases,
     retention and deduplication run on it. `region` and `account_id` are those of operations that
     are executed on the account itself; `within` gives others. `sixty_second_rules`, which may be
     set later too, is whether AWS's waiting times after a purge and a deletion hold. `ledger_room`
-    is how many operations the ledger keeps; 0 turns it off, and then it costs nothing.
+    is how many operations the ledger keeps; 0 turns it off, and then it costs nothing. `deliver`
+    sends SNS's requests to HTTP endpoints (`pumphouse.server.http_delivery.deliver` does); without
+    it a topic delivers to queues only.
 
     A standard queue hands out messages in the order in which they became visible, which AWS does
     not promise. Access policies and encryption are stored and not applied.
@@ -133,12 +153,14 @@ class Account:
         account_id: str = "000000000000",
         sixty_second_rules: bool = True,
         ledger_room: int = 10_000,
+        deliver: Deliver | None = None,
     ) -> None:
         self.clock: Clock = clock or RealClock()
         self.sixty_second_rules = sixty_second_rules
         self.ledger = Ledger(ledger_room)
         self.faults = Faults(self.clock, _ACTIONS, self._expire_handle)
         self.move_tasks = moves.MoveTasks()
+        self.topics = Topics(self.clock, deliver)
         self._numbers = itertools.count(1)
         # Shaped like a random UUID, and made without the cost of one.
         seed = secrets.token_hex(9)
@@ -161,8 +183,10 @@ class Account:
         return await self._home.execute(operation)
 
     async def aclose(self) -> None:
-        """Stop what runs by itself: message move tasks. The account can be used on."""
+        """Stop what runs by itself: message move tasks and deliveries to HTTP endpoints. The
+        account can be used on."""
         self.move_tasks.close()
+        await self.topics.aclose()
 
     def within(self, *, region: str | None = None, account_id: str | None = None) -> Scope:
         """A backend for another region or account id of the same store."""
@@ -291,6 +315,9 @@ _HANDLERS: dict[type[Operation[Any]], Handler] = {
     **control.HANDLERS,
     **permissions.HANDLERS,
     **moves.HANDLERS,
+    **topic_control.HANDLERS,
+    **subscribing.HANDLERS,
+    **publishing.HANDLERS,
 }
 _ACTIONS = frozenset(operation.action for operation in _HANDLERS)
 

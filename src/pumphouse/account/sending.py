@@ -47,7 +47,7 @@ def send_message(scope: Scope, operation: SendMessage) -> SendMessageResult:
     body = _encoded(operation)
     check_message(settings, operation, body, _size(operation, body))
     clock = scope.clock
-    message = _store(scope, queue, operation, body, clock.monotonic(), clock.now())
+    message = store(scope, queue, operation, body, clock.monotonic(), clock.now())
     if queue.parking.occupied:
         queue.wake()
     return SendMessageResult(
@@ -89,7 +89,7 @@ def send_message_batch(scope: Scope, operation: SendMessageBatch) -> SendMessage
         except ServiceError as error:
             failed.append(failed_entry(entry.id, error))
             continue
-        message = _store(scope, queue, entry, body, now, sent_at)
+        message = store(scope, queue, entry, body, now, sent_at)
         successful.append(
             SendMessageBatchResultEntry(
                 entry.id,
@@ -115,7 +115,7 @@ def _size(request: Request, body: bytes) -> int:
     return len(body) + attributes_size(attributes) if attributes else len(body)
 
 
-def _store(
+def store(
     scope: Scope, queue: Queue, request: Request, body: bytes, now: float, sent_at: float
 ) -> Message:
     """Store a message that was checked. A double is not stored; the value has the first's ids."""

@@ -1,6 +1,6 @@
-"""Names of queues: what may be one, and how URLs and ARNs carry them.
+"""Names of queues and topics: what may be one, and how URLs and ARNs carry them.
 
-A queue is known by region, account id and name (`QueueName`). A queue URL is an opaque parameter to
+Both are known by region, account id and name (`QueueName`, `TopicName`). A queue URL is an opaque parameter to
 AWS; what is read out of one here is a convenience: the name, the account, and the region where its
 host tells it.
 """
@@ -15,6 +15,8 @@ FIFO_SUFFIX = ".fifo"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
 _FORBIDDEN_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9_-]{1,256}")
+_FIFO_TOPIC_NAME = re.compile(r"[A-Za-z0-9_-]{1,251}\.fifo")
 _ACCOUNT_ID = re.compile(r"\d{12}")
 _REGION = re.compile(
     r"[a-z]{2,4}(?:-[a-z]+)?-(?:central|(?:north|south)(?:east|west)?|east|west)-\d{1,2}"
@@ -106,3 +108,37 @@ def parse_queue_arn(arn: str) -> QueueName:
     if len(parts) != 6 or parts[0] != "arn" or parts[2] != "sqs" or not parts[5]:
         raise ValueError(f"not the ARN of a queue: {arn!r}")
     return QueueName(parts[5], parts[4], parts[3])
+
+
+# --- topics -------------------------------------------------------------------------------------
+
+
+class TopicName(NamedTuple):
+    """Which topic: "" for a part that is not known."""
+
+    name: str
+    account_id: str = ""
+    region: str = ""
+
+    @property
+    def is_fifo(self) -> bool:
+        return self.name.endswith(FIFO_SUFFIX)
+
+    def arn(self, partition: str = "") -> str:
+        partition = partition or partition_of(self.region)
+        return f"arn:{partition}:sns:{self.region}:{self.account_id}:{self.name}"
+
+
+def is_topic_name(name: str) -> bool:
+    """1 to 256 letters, digits, hyphens and underscores; `.fifo` may end it and counts."""
+    return (_FIFO_TOPIC_NAME if name.endswith(FIFO_SUFFIX) else _TOPIC_NAME).fullmatch(
+        name
+    ) is not None
+
+
+def parse_topic_arn(arn: str) -> TopicName:
+    """The topic of `arn:PARTITION:sns:REGION:ACCOUNT:NAME`. Raises `ValueError` for other texts."""
+    parts = arn.split(":")
+    if len(parts) != 6 or parts[0] != "arn" or parts[2] != "sns" or not parts[5]:
+        raise ValueError(f"not the ARN of a topic: {arn!r}")
+    return TopicName(parts[5], parts[4], parts[3])

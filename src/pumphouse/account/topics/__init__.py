@@ -1,0 +1,1 @@
+"""SNS in memory: topics, subscriptions, and what becomes of a message that is published."""

@@ -1,0 +1,286 @@
+"""The actions on topics as such: creating, finding, setting and deleting them, tags, permissions.
+
+One handler per action; each raises what AWS raises, and validates before it changes anything.
+Access policies are stored and shown, and not enforced: an account lets everyone in.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import replace
+
+from pumphouse.account.topics.references import check_arn, find_topic, invalid, topic_of
+from pumphouse.account.topics.settings import (
+    DEFAULT_MESSAGE_BYTES,
+    MAX_LARGE_MESSAGE_SUBSCRIPTIONS,
+    TopicSettings,
+    created,
+)
+from pumphouse.account.topics.topic import Topic
+from pumphouse.errors import ServiceError
+from pumphouse.protocol.faults import fault
+from pumphouse.protocol.names import TopicName, partition_of
+from pumphouse.protocol.operations import DONE, Done, Operation
+from pumphouse.protocol.sns_operations import (
+    SNS_OPERATIONS,
+    AddTopicPermission,
+    CreateTopic,
+    CreateTopicResult,
+    DeleteTopic,
+    GetTopicAttributes,
+    GetTopicAttributesResult,
+    ListTagsForResource,
+    ListTagsForResourceResult,
+    ListTopics,
+    ListTopicsResult,
+    RemoveTopicPermission,
+    SetTopicAttributes,
+    Tag,
+    TagResource,
+    TagResourceResult,
+    TopicReference,
+    UntagResource,
+    UntagResourceResult,
+)
+
+if TYPE_CHECKING:
+    from pumphouse.account.account import Scope
+
+T = TypeVar("T")
+
+PAGE = 100
+MAX_TAGS = 50
+
+
+# --- topics -------------------------------------------------------------------------------------
+
+
+def create_topic(scope: Scope, operation: CreateTopic) -> CreateTopicResult:
+    """A new topic, or the one of this name where every attribute and tag that is named is the
+    same."""
+    attributes = operation.attributes or {}
+    tags = _distinct(operation.tags or [])
+    settings = created(operation.name, attributes)
+    topic = scope.topics.get(operation.name)
+    if topic is not None:
+        if topic.settings.differs(attributes):
+            raise invalid("Attributes Reason: Topic already exists with different attributes")
+        if not tags.items() <= topic.tags.items():
+            raise invalid("Tags Reason: Topic already exists with different tags")
+        return CreateTopicResult(topic.arn)
+    _check_tags(tags)
+    topic = Topic(TopicName(operation.name, scope.account_id, scope.region), settings)
+    topic.tags = tags
+    scope.topics[operation.name] = topic
+    return CreateTopicResult(topic.arn)
+
+
+def delete_topic(scope: Scope, operation: DeleteTopic) -> Done:
+    """The topic is gone at once; one that is not there is no fault."""
+    topic = find_topic(scope, operation.topic_arn)
+    if topic is None:
+        return DONE
+    home = scope.account.within(region=topic.name.region, account_id=topic.name.account_id)
+    del home.topics[topic.name.name]
+    topic.deleted = True
+    now = scope.clock.monotonic()
+    for subscription in topic.subscriptions.values():
+        subscription.orphaned = now
+    topic.subscriptions.clear()
+    return DONE
+
+
+def get_topic_attributes(scope: Scope, operation: GetTopicAttributes) -> GetTopicAttributesResult:
+    """Every attribute of a topic."""
+    topic = topic_of(scope, operation.topic_arn)
+    pending = sum(each.pending for each in topic.subscriptions.values())
+    return GetTopicAttributesResult(
+        {
+            "TopicArn": topic.arn,
+            "Owner": topic.name.account_id,
+            "Policy": topic.policy,
+            "SubscriptionsConfirmed": str(len(topic.subscriptions) - pending),
+            "SubscriptionsPending": str(pending),
+            "SubscriptionsDeleted": str(topic.deleted_subscriptions),
+            **topic.settings.shown(),
+        }
+    )
+
+
+def set_topic_attributes(scope: Scope, operation: SetTopicAttributes) -> Done:
+    """Change one attribute; it holds at once."""
+    topic = topic_of(scope, operation.topic_arn)
+    settings = topic.settings.changed(operation.attribute_name, operation.attribute_value or "")
+    _check_large_messages(topic, settings)
+    topic.configure(settings)
+    return DONE
+
+
+def _check_large_messages(topic: Topic, settings: TopicSettings) -> None:
+    if settings.maximum_message_size <= DEFAULT_MESSAGE_BYTES:
+        return
+    if len(topic.subscriptions) > MAX_LARGE_MESSAGE_SUBSCRIPTIONS:
+        raise invalid(
+            "MaximumMessageSize Reason: A topic with a MaximumMessageSize above "
+            f"{DEFAULT_MESSAGE_BYTES} must have {MAX_LARGE_MESSAGE_SUBSCRIPTIONS} or fewer "
+            "subscriptions"
+        )
+    if any(each.protocol != "sqs" for each in topic.subscriptions.values()):
+        raise invalid(
+            "MaximumMessageSize Reason: A topic with a MaximumMessageSize above "
+            f"{DEFAULT_MESSAGE_BYTES} can't have a subscription of this protocol"
+        )
+
+
+def list_topics(scope: Scope, operation: ListTopics) -> ListTopicsResult:
+    """The topics of this region and account id by name, a hundred at a time."""
+    topics = [scope.topics[name] for name in sorted(scope.topics)]
+    page, token = page_of(topics, operation.next_token)
+    return ListTopicsResult([TopicReference(topic.arn) for topic in page], token)
+
+
+def page_of(items: Sequence[T], token: str | None) -> tuple[Sequence[T], str | None]:
+    """One page, and the token of the next: the position it begins at."""
+    start = 0
+    if token:
+        try:
+            start = int(urlsafe_b64decode(token.encode()).decode())
+        except ValueError:
+            raise invalid("NextToken") from None
+    end = start + PAGE
+    more = urlsafe_b64encode(f"{end:08d}".encode()).decode() if end < len(items) else None
+    return items[start:end], more
+
+
+# --- tags ---------------------------------------------------------------------------------------
+
+
+def _tagged(scope: Scope, arn: str) -> Topic:
+    check_arn(arn, "ResourceArn")
+    topic = find_topic(scope, arn, "ResourceArn")
+    if topic is None:
+        raise fault("ResourceNotFound", "Resource does not exist", "sns")
+    return topic
+
+
+def list_tags_for_resource(
+    scope: Scope, operation: ListTagsForResource
+) -> ListTagsForResourceResult:
+    """A topic's tags."""
+    tags = _tagged(scope, operation.resource_arn).tags
+    return ListTagsForResourceResult([Tag(key, tags[key]) for key in sorted(tags)])
+
+
+def tag_resource(scope: Scope, operation: TagResource) -> TagResourceResult:
+    """Add tags; one with a known key takes the other's place."""
+    topic = _tagged(scope, operation.resource_arn)
+    tags = topic.tags | _distinct(operation.tags)
+    _check_tags(tags)
+    topic.tags = tags
+    return TagResourceResult()
+
+
+def untag_resource(scope: Scope, operation: UntagResource) -> UntagResourceResult:
+    """Take tags away; a key that the topic does not have is no fault."""
+    topic = _tagged(scope, operation.resource_arn)
+    for key in operation.tag_keys:
+        topic.tags.pop(key, None)
+    return UntagResourceResult()
+
+
+def _distinct(tags: list[Tag]) -> dict[str, str]:
+    found = {tag.key: tag.value for tag in tags}
+    if len(found) < len(tags):
+        raise invalid("Duplicated keys are not allowed.")
+    return found
+
+
+def _check_tags(tags: dict[str, str]) -> None:
+    if len(tags) > MAX_TAGS:
+        raise fault("TagLimitExceeded", f"A topic can't have more than {MAX_TAGS} tags.", "sns")
+    for key, value in tags.items():
+        if not 1 <= len(key) <= 128 or len(value) > 256 or key.lower().startswith("aws:"):
+            raise invalid(f"Tags Reason: The tag {key} is not allowed")
+
+
+# --- permissions --------------------------------------------------------------------------------
+
+
+def add_permission(scope: Scope, operation: AddTopicPermission) -> Done:
+    """Add the statement of a label that the policy does not have yet."""
+    topic = topic_of(scope, operation.topic_arn)
+    actions = operation.action_name
+    policy, statements = _policy_of(topic)
+    if any(statement.get("Sid") == operation.label for statement in statements):
+        raise invalid("Statement already exists")
+    if not operation.label or not operation.aws_account_id or not actions:
+        raise invalid("Label, AWSAccountId and ActionName must not be empty")
+    if not all(action in SNS_OPERATIONS or action == "*" for action in actions):
+        raise invalid("Policy statement action out of service scope!")
+    partition = partition_of(topic.name.region)
+    statements.append(
+        {
+            "Sid": operation.label,
+            "Effect": "Allow",
+            "Principal": {
+                "AWS": _one_or_all(
+                    [f"arn:{partition}:iam::{each}:root" for each in operation.aws_account_id]
+                )
+            },
+            "Action": _one_or_all([f"SNS:{action}" for action in actions]),
+            "Resource": topic.arn,
+        }
+    )
+    _write_policy(topic, policy, statements)
+    return DONE
+
+
+def remove_permission(scope: Scope, operation: RemoveTopicPermission) -> Done:
+    """Take the statements of a label away."""
+    topic = topic_of(scope, operation.topic_arn)
+    policy, statements = _policy_of(topic)
+    rest = [each for each in statements if each.get("Sid") != operation.label]
+    if len(rest) == len(statements):
+        raise _no_label()
+    _write_policy(topic, policy, rest)
+    return DONE
+
+
+def _no_label() -> ServiceError:
+    return fault("NotFound", "Statement does not exist", "sns")
+
+
+def _policy_of(topic: Topic) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    policy: dict[str, Any] = json.loads(topic.policy)
+    statements = policy["Statement"]
+    return policy, [statements] if isinstance(statements, dict) else list(statements)
+
+
+def _write_policy(topic: Topic, policy: dict[str, Any], statements: list[dict[str, Any]]) -> None:
+    text = json.dumps(
+        {**policy, "Statement": statements}, separators=(",", ":"), ensure_ascii=False
+    )
+    topic.configure(replace(topic.settings, policy=text))
+
+
+def _one_or_all(values: list[str]) -> str | list[str]:
+    return values[0] if len(values) == 1 else values
+
+
+HANDLERS: dict[type[Operation[Any]], Callable[[Any, Any], Any]] = {
+    AddTopicPermission: add_permission,
+    CreateTopic: create_topic,
+    DeleteTopic: delete_topic,
+    GetTopicAttributes: get_topic_attributes,
+    ListTagsForResource: list_tags_for_resource,
+    ListTopics: list_topics,
+    RemoveTopicPermission: remove_permission,
+    SetTopicAttributes: set_topic_attributes,
+    TagResource: tag_resource,
+    UntagResource: untag_resource,
+}
+"""The handler of each operation: it takes the scope and the operation."""

@@ -1,0 +1,67 @@
+"""What an account keeps of SNS beside its topics: subscriptions, deliveries, the signing key.
+
+Topics lie with the region and account id that they belong to (`Scope.topics`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections import deque
+
+from msgspec import Struct
+
+from pumphouse.account.topics.notifying import Deliver, Notifier
+from pumphouse.account.topics.signing import Signer
+from pumphouse.account.topics.topic import Subscription
+from pumphouse.clock import Clock
+
+UNDELIVERED_ROOM = 10_000
+_FIRST_SEQUENCE_NUMBER = 10_000_000_000_000_000_000
+_SEQUENCE_STEP = 1000
+
+
+class Undelivered(Struct, frozen=True):
+    """A message that reached neither a subscription's endpoint nor a dead-letter queue."""
+
+    subscription_arn: str
+    message_id: str
+    reason: str
+
+
+class Topics:
+    """The SNS half of an account, for all regions and account ids.
+
+    `base_url` is where the URLs in notifications lead (to unsubscribe, to confirm, to the
+    certificate); "" is AWS's own address of the topic's region. `undelivered` has the latest
+    messages that came to nothing, the oldest first.
+    """
+
+    def __init__(self, clock: Clock, deliver: Deliver | None) -> None:
+        self.subscriptions: dict[str, Subscription] = {}
+        self.by_token: dict[str, Subscription] = {}
+        self.signer = Signer(clock)
+        self.notifier = Notifier(clock, deliver)
+        self.base_url = ""
+        self.undelivered: deque[Undelivered] = deque(maxlen=UNDELIVERED_ROOM)
+        self._sequence = itertools.count(1)
+
+    def next_sequence_number(self) -> str:
+        """The next number of a FIFO topic's message."""
+        return str(_FIRST_SEQUENCE_NUMBER + _SEQUENCE_STEP * next(self._sequence))
+
+    @staticmethod
+    def new_token() -> str:
+        """A token that confirms a subscription, shaped like AWS's."""
+        return secrets.token_hex(144)
+
+    def url(self, region: str) -> str:
+        """Where SNS is, for the links in notifications."""
+        return self.base_url or f"https://sns.{region}.amazonaws.com"
+
+    async def aclose(self) -> None:
+        """Stop the deliveries that are under way."""
+        await self.notifier.aclose()
+
+    def __repr__(self) -> str:
+        return f"<Topics: {len(self.subscriptions)} subscriptions, {self.notifier!r}>"

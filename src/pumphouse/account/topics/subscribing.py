@@ -1,0 +1,226 @@
+"""The actions on subscriptions: subscribing, confirming, setting, listing, unsubscribing.
+
+A queue of the same account is subscribed at once. An HTTP endpoint is asked to confirm with a token
+first, and gets nothing else before it did. Other protocols that AWS has are refused, but for email,
+whose subscriptions wait for ever.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from pumphouse.account.topics import http_endpoints
+from pumphouse.account.topics.control import page_of
+from pumphouse.account.topics.references import check_arn, invalid, subscription_of, topic_of
+from pumphouse.account.topics.settings import (
+    DEFAULT_MESSAGE_BYTES,
+    MAX_LARGE_MESSAGE_SUBSCRIPTIONS,
+)
+from pumphouse.account.topics.subscription_settings import (
+    BadAttributeError,
+    differs,
+    set_attributes,
+)
+from pumphouse.account.topics.topic import Subscription, Topic
+from pumphouse.protocol.names import is_queue_name, parse_queue_arn
+from pumphouse.protocol.operations import DONE, Done, Operation
+from pumphouse.protocol.sns_operations import (
+    ConfirmSubscription,
+    ConfirmSubscriptionResult,
+    GetSubscriptionAttributes,
+    GetSubscriptionAttributesResult,
+    ListSubscriptions,
+    ListSubscriptionsByTopic,
+    ListSubscriptionsByTopicResult,
+    ListSubscriptionsResult,
+    SetSubscriptionAttributes,
+    Subscribe,
+    SubscribeResult,
+    SubscriptionReference,
+    Unsubscribe,
+)
+
+if TYPE_CHECKING:
+    from pumphouse.account.account import Scope
+
+PENDING = "pending confirmation"
+"""What stands for the ARN of a subscription that is not confirmed."""
+
+_PENDING_ARN = "PendingConfirmation"
+_DELIVERED = ("sqs", "http", "https", "email", "email-json")
+_NOT_DELIVERED = ("sms", "application", "lambda", "firehose")
+_TOKEN = re.compile(r"[0-9a-f]{64,512}")
+
+
+def subscribe(scope: Scope, operation: Subscribe) -> SubscribeResult:
+    """A new subscription, or the one that this endpoint has with the same attributes."""
+    check_arn(operation.topic_arn, "TopicArn")
+    topic = topic_of(scope, operation.topic_arn)
+    protocol, endpoint = operation.protocol, operation.endpoint or ""
+    _check_endpoint(topic, protocol, endpoint)
+    attributes = operation.attributes or {}
+    try:
+        subscription = _existing(topic, protocol, endpoint)
+        if subscription is not None:
+            if differs(subscription, attributes):
+                raise BadAttributeError("Subscription already exists with different attributes")
+        else:
+            arn = f"{topic.arn}:{uuid4()}"
+            subscription = Subscription(arn, topic, scope.account_id, protocol, endpoint)
+            set_attributes(subscription, attributes)
+            _check_room(topic, protocol)
+            _add(scope, subscription)
+    except BadAttributeError as error:
+        raise invalid(f"Attributes Reason: {error}") from None
+    if subscription.pending:
+        http_endpoints.ask(scope, subscription)
+        if not operation.return_subscription_arn:
+            return SubscribeResult(PENDING)
+    return SubscribeResult(subscription.arn)
+
+
+def _add(scope: Scope, subscription: Subscription) -> None:
+    topics = scope.account.topics
+    if subscription.protocol != "sqs":
+        subscription.pending = True
+        subscription.authenticated = False
+        subscription.token = topics.new_token()
+        topics.by_token[subscription.token] = subscription
+    subscription.topic.add(subscription)
+    topics.subscriptions[subscription.arn] = subscription
+
+
+def _existing(topic: Topic, protocol: str, endpoint: str) -> Subscription | None:
+    return topic.by_endpoint.get((protocol, endpoint))
+
+
+def _check_endpoint(topic: Topic, protocol: str, endpoint: str) -> None:
+    if protocol in _NOT_DELIVERED:
+        raise invalid(
+            f"Protocol Reason: this account delivers to sqs, http and https, not to {protocol}"
+        )
+    if protocol not in _DELIVERED:
+        raise invalid(f"Amazon SNS does not support this protocol string: {protocol}")
+    if topic.is_fifo and protocol != "sqs":
+        raise invalid(f"Invalid protocol type: {protocol}")
+    if not endpoint:
+        raise invalid("Endpoint Reason: no value for required parameter")
+    if protocol in ("http", "https") and not endpoint.startswith(f"{protocol}://"):
+        raise invalid("Endpoint must match the specified protocol")
+    if protocol == "sqs":
+        try:
+            queue = parse_queue_arn(endpoint)
+        except ValueError:
+            raise invalid("SQS endpoint ARN") from None
+        if not is_queue_name(queue.name):
+            raise invalid("SQS endpoint ARN")
+        if queue.is_fifo and not topic.is_fifo:
+            raise invalid(
+                "Invalid parameter: Endpoint Reason: "
+                "FIFO SQS Queues can not be subscribed to standard SNS topics"
+            )
+
+
+def _check_room(topic: Topic, protocol: str) -> None:
+    """A topic of large messages has few subscriptions, to queues only."""
+    if topic.settings.maximum_message_size <= DEFAULT_MESSAGE_BYTES:
+        return
+    if protocol != "sqs" or len(topic.subscriptions) >= MAX_LARGE_MESSAGE_SUBSCRIPTIONS:
+        raise invalid(
+            "TopicArn Reason: A topic with a MaximumMessageSize above "
+            f"{DEFAULT_MESSAGE_BYTES} takes {MAX_LARGE_MESSAGE_SUBSCRIPTIONS} subscriptions to "
+            "queues and none of another protocol"
+        )
+
+
+def confirm_subscription(scope: Scope, operation: ConfirmSubscription) -> ConfirmSubscriptionResult:
+    """Confirm by token. As on AWS the token decides, whatever topic of the region is named."""
+    parts = operation.topic_arn.split(":")
+    if len(parts) != 6 or parts[2] != "sns" or parts[3] != scope.region:
+        raise invalid("Topic")
+    if not _TOKEN.fullmatch(operation.token):
+        raise invalid("Token")
+    subscription = scope.account.topics.by_token.get(operation.token)
+    if subscription is None or subscription.topic.deleted:
+        raise invalid("Token")
+    topic = subscription.topic
+    subscription.pending = False
+    subscription.authenticated = (operation.authenticate_on_unsubscribe or "").lower() == "true"
+    # one that was unsubscribed comes back
+    topic.add(subscription)
+    scope.account.topics.subscriptions[subscription.arn] = subscription
+    return ConfirmSubscriptionResult(subscription.arn)
+
+
+def unsubscribe(scope: Scope, operation: Unsubscribe) -> Done:
+    """End a subscription; one that is not there is no fault."""
+    arn = operation.subscription_arn
+    check_arn(arn, "SubscriptionArn")
+    if len(arn.split(":")) < 7:
+        raise invalid("SubscriptionId")
+    subscription = scope.account.topics.subscriptions.pop(arn, None)
+    if subscription is None:
+        return DONE
+    if subscription.topic.remove(subscription) and not subscription.pending:
+        http_endpoints.tell_end(scope, subscription)
+    return DONE
+
+
+def get_subscription_attributes(
+    scope: Scope, operation: GetSubscriptionAttributes
+) -> GetSubscriptionAttributesResult:
+    """Every attribute of a subscription."""
+    return GetSubscriptionAttributesResult(
+        subscription_of(scope, operation.subscription_arn).shown()
+    )
+
+
+def set_subscription_attributes(scope: Scope, operation: SetSubscriptionAttributes) -> Done:
+    """Change one attribute; it holds at once."""
+    subscription = subscription_of(scope, operation.subscription_arn)
+    try:
+        set_attributes(subscription, {operation.attribute_name: operation.attribute_value or ""})
+    except BadAttributeError as error:
+        raise invalid(str(error)) from None
+    return DONE
+
+
+def list_subscriptions(scope: Scope, operation: ListSubscriptions) -> ListSubscriptionsResult:
+    """The subscriptions of this region and account id, a hundred at a time."""
+    own = [each for topic in scope.topics.values() for each in topic.subscriptions.values()]
+    page, token = page_of(own, operation.next_token)
+    return ListSubscriptionsResult([_reference(each) for each in page], token)
+
+
+def list_subscriptions_by_topic(
+    scope: Scope, operation: ListSubscriptionsByTopic
+) -> ListSubscriptionsByTopicResult:
+    """The subscriptions of a topic, a hundred at a time."""
+    topic = topic_of(scope, operation.topic_arn)
+    page, token = page_of(list(topic.subscriptions.values()), operation.next_token)
+    return ListSubscriptionsByTopicResult([_reference(each) for each in page], token)
+
+
+def _reference(subscription: Subscription) -> SubscriptionReference:
+    return SubscriptionReference(
+        _PENDING_ARN if subscription.pending else subscription.arn,
+        subscription.owner,
+        subscription.protocol,
+        subscription.endpoint,
+        subscription.topic.arn,
+    )
+
+
+HANDLERS: dict[type[Operation[Any]], Callable[[Any, Any], Any]] = {
+    ConfirmSubscription: confirm_subscription,
+    GetSubscriptionAttributes: get_subscription_attributes,
+    ListSubscriptions: list_subscriptions,
+    ListSubscriptionsByTopic: list_subscriptions_by_topic,
+    SetSubscriptionAttributes: set_subscription_attributes,
+    Subscribe: subscribe,
+    Unsubscribe: unsubscribe,
+}
+"""The handler of each operation: it takes the scope and the operation."""
