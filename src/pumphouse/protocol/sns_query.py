@@ -95,7 +95,8 @@ def _member(field: structs.FieldInfo, hint: Any) -> _Member:
     if (origin := get_origin(hint)) is None:
         return _Member(field.name, name, SHAPES[hint], "", required, "", "")
     inner = get_args(hint)[-1]
-    inner = SHAPES.get(inner, inner)
+    if inner in SHAPES:
+        inner = SHAPES[inner]
     if origin is list:
         return _Member(field.name, name, "list", inner, required, "", "")
     named = ("Name", "Value") if name == "MessageAttributes" else ("key", "value")

@@ -85,7 +85,7 @@ def _member(field: structs.FieldInfo, hint: Any) -> _Member:
     if inner in SHAPES:
         inner = SHAPES[inner]
     elif origin is list:
-        element = _STRUCTURES.get(inner, inner.__name__)
+        element = _STRUCTURES.get(inner) or str(inner.__name__)
     shape = "list" if origin is list else "map"
     return _Member(field.name, name, element, shape, inner, required, key)
 
