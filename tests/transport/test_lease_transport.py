@@ -696,3 +696,38 @@ async def test_a_late_answer_whose_lease_still_lasts_is_extended_first(
     lease = await go(jobs.claim("slow", 30, wait_seconds=0))
     assert lease.remaining_seconds == 30
     assert asked(account)["ChangeMessageVisibilityBatch"] == 1
+
+
+async def test_a_nack_is_not_overtaken_by_an_extension_that_is_under_way(
+    account: Account, jobs: LeaseTransport[Any], go: Go, clock: VirtualClock
+) -> None:
+    await published(jobs, "A1")
+    (lease,) = await claims(jobs, go, 1)
+    account.faults.delay("ChangeMessageVisibilityBatch", 2)
+    extending = asyncio.ensure_future(jobs.extend(lease, 600))
+    await clock.advance(1)
+    nacking = asyncio.ensure_future(jobs.nack(lease))
+    await clock.run_until(nacking.done)
+    nacking.result()
+    await asyncio.gather(extending, return_exceptions=True)
+    assert clock.monotonic() == 2
+    assert account.queue("jobs.fifo").visible == 1
+
+
+async def test_a_follower_whose_lease_has_ended_is_not_handed_out(
+    account: Account, jobs: LeaseTransport[Any], go: Go, clock: VirtualClock
+) -> None:
+    await published(jobs, "A1", "A2", "A3")
+    (head,) = await claims(jobs, go, 3, visibility=10)
+    account.faults.fail_entries(
+        "ChangeMessageVisibilityBatch", lambda entry: entry.receipt_handle != head.token, times=9
+    )
+    extending = asyncio.ensure_future(jobs.extend(head, 60))
+    await clock.advance(30)
+    extending.result()
+    account.faults.clear()
+    waiting = asyncio.ensure_future(jobs.claim("w", 30, wait_seconds=20))
+    await clock.settle()
+    await go(jobs.ack(head))
+    lease = await go(waiting)
+    assert (lease.event, lease.receive_count) == ("A2", 2)  # received again, not kept
