@@ -226,6 +226,14 @@ class Account:
             raise UsageError("the account's ledger is off (ledger_room=0)")
         return sent_to(self.queue(queue).name, self.ledger)
 
+    def signing_certificate(self, file_name: str) -> bytes:
+        """The certificate, as PEM, of the key that notifications are signed with.
+
+        `file_name` is the last part of their `SigningCertURL`; nothing for any other.
+        """
+        signer = self.topics.signer
+        return signer.certificate if file_name == signer.file_name else b""
+
     # --- for the scopes -------------------------------------------------------------------------
 
     async def watch(self, scope: Scope, operation: Operation[Any]) -> Any:
@@ -237,8 +245,9 @@ class Account:
         async def carry_out(operation: Operation[Any]) -> Result:
             nonlocal result
             outcome = handler_of(operation)(scope, operation)
-            result = outcome if isinstance(outcome, Result) else await outcome
-            return result
+            done: Result = outcome if isinstance(outcome, Result) else await outcome
+            result = done
+            return done
 
         try:
             behaviour = self.faults.meet(operation)
