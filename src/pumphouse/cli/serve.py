@@ -22,6 +22,7 @@ from pumphouse.protocol.names import QueueName, is_queue_name, region_of_host
 from pumphouse.protocol.operations import CreateQueue
 from pumphouse.protocol.sigv4 import Keys
 from pumphouse.server.auth import Gate
+from pumphouse.server.http_delivery import deliver
 from pumphouse.server.wire import Endpoint
 
 _SHORTHAND = re.compile(r"(?P<name>[^=]+)(?:=(?P<target>[^:]+):(?P<count>\d{1,4}))?")
@@ -52,17 +53,22 @@ def run(options: Options) -> int:
         raise ConfigError("serving needs uvicorn: pip install 'pumphouse[server]'") from None
 
     gate = _gate(options)
-    account = Account(region=_region(options), account_id=_account_id(options), ledger_room=0)
+    account = Account(
+        region=_region(options), account_id=_account_id(options), ledger_room=0, deliver=deliver
+    )
     names = asyncio.run(_create(account, options))
     socket = runner.bind(options.host, options.port)
     runner.allow_many_connections()
-    banner = "\n".join(_banner(options, socket.getsockname()[1], names))
+    url = _url(options, socket.getsockname()[1])
+    account.topics.base_url = url
+    banner = "\n".join(_banner(options, url, names))
 
     def tell() -> None:
         _warn(options)
         print(banner, flush=True)
 
-    runner.Server(Endpoint(account, gate=gate), on_start=tell).run([socket])
+    endpoint = Endpoint(account, gate=gate)
+    runner.Server(endpoint, on_start=tell, on_stop=account.aclose).run([socket])
     print("pumphouse: stopped", flush=True)
     return 0
 
@@ -153,16 +159,20 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _banner(options: Options, port: int, names: Sequence[str]) -> list[str]:
+def _url(options: Options, port: int) -> str:
+    """Where clients on this machine reach the endpoint."""
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(options.host, options.host)  # noqa: S104
     if ":" in host and not host.startswith("["):
         host = f"[{host}]"
-    url = f"http://{host}:{port}"
+    return f"http://{host}:{port}"
+
+
+def _banner(options: Options, url: str, names: Sequence[str]) -> list[str]:
     lines = [
-        f"pumphouse {__version__} serves SQS at {url} "
+        f"pumphouse {__version__} serves SQS and SNS at {url} "
         f"(region {options.region}, account {options.account_id})",
         "",
-        f"  export AWS_ENDPOINT_URL_SQS={url}",
+        f"  export AWS_ENDPOINT_URL_SQS={url} AWS_ENDPOINT_URL_SNS={url}",
     ]
     if not options.require_auth:
         lines.append(

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import uvicorn
 
@@ -27,7 +27,8 @@ BACKLOG = 2048
 
 
 class Server(uvicorn.Server):
-    """Serves an `Endpoint` on a socket until it is told to stop; `on_start` is called first."""
+    """Serves an `Endpoint` on a socket until it is told to stop; `on_start` is called first, and
+    `on_stop` when the last answer has gone out."""
 
     def __init__(
         self,
@@ -35,9 +36,11 @@ class Server(uvicorn.Server):
         *,
         loop: str = "auto",
         on_start: Callable[[], object] | None = None,
+        on_stop: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._on_start = on_start
+        self._on_stop = on_stop
         config = uvicorn.Config(
             Application(endpoint),
             http=Connection,
@@ -74,6 +77,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._endpoint.stop()
         await super().shutdown(sockets)
+        if self._on_stop is not None:
+            await self._on_stop()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

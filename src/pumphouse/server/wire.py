@@ -36,6 +36,12 @@ from pumphouse.protocol.operations import (
     SendMessage,
     SendMessageBatch,
 )
+from pumphouse.protocol.sns_operations import (
+    ConfirmSubscription,
+    Publish,
+    PublishBatch,
+    Unsubscribe,
+)
 from pumphouse.server.auth import Gate
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -74,6 +80,15 @@ class Scoped(Protocol):
 
     def within(self, *, region: str) -> Backend:
         """The same store, seen from another region."""
+        ...
+
+
+@runtime_checkable
+class Certified(Protocol):
+    """A backend that signs notifications: `Account` does."""
+
+    def signing_certificate(self, file_name: str) -> bytes:
+        """The certificate of this file name, or nothing."""
         ...
 
 
@@ -159,7 +174,10 @@ _JSON_TYPE = sqs_json.CONTENT_TYPE.encode()
 _XML_TYPE = sqs_query.CONTENT_TYPE.encode()
 
 
-_FOR_SNS = re.compile(rb"(?:^|&)Version=2010-03-31(?:&|$)")
+_FOR_SNS = re.compile(
+    rb"(?:^|&)(?:Version=2010-03-31|Action=ConfirmSubscription|Action=Unsubscribe)(?:&|$)"
+)
+_SNS_SCOPE = b"/sns/aws4_request"
 
 
 def _headers(content_type: bytes, request_id: str) -> list[tuple[bytes, bytes]]:
@@ -173,6 +191,8 @@ def _speaks(request: Request) -> _Protocol:
     kind = request.headers.get(b"content-type", b"")
     if b"json" in kind.lower() and request.method == "POST":
         return _Json
+    if _SNS_SCOPE in request.headers.get(b"authorization", b""):
+        return _Sns
     return _Sns if _FOR_SNS.search(_form(request)) else _Query
 
 
@@ -217,14 +237,21 @@ class Endpoint:
         """
         if request.path == "/health":
             return _health(request)
+        if request.path.endswith(".pem") and isinstance(self._backend, Certified):
+            return _certificate(request, self._backend)
         request_id = self._next_id()
         protocol = _speaks(request)
         try:
             if request.method not in ("POST", "GET"):
                 raise fault("UnknownOperationException")
+            operation = None
             if self._gate is not None:
-                self._gate.check(request, protocol.service)
-            operation = protocol.decode(request)
+                if protocol is _Sns and b"authorization" not in request.headers:
+                    operation = _by_link(request)
+                if operation is None:
+                    self._gate.check(request, protocol.service)
+            if operation is None:
+                operation = protocol.decode(request)
             url = getattr(operation, "queue_url", None)
             if url and request.headers.get(b"host", b"").decode("latin-1") not in url:
                 operation = _to_here(operation, url, request)
@@ -297,6 +324,21 @@ def _health(request: Request) -> Response:
     return Response(200, [(b"content-type", b"application/json")], b'{"status":"ok"}\n')
 
 
+def _certificate(request: Request, backend: Certified) -> Response:
+    """The certificate that notifications name, for whoever verifies them."""
+    pem = backend.signing_certificate(request.path.rpartition("/")[2])
+    if not pem or request.method not in ("GET", "HEAD"):
+        return Response(404 if not pem else 405, [(b"content-type", b"text/plain")], b"")
+    return Response(200, [(b"content-type", b"application/x-pem-file")], pem)
+
+
+def _by_link(request: Request) -> Operation[Any] | None:
+    """The operation of a link in a notification, which needs no signature: its token or the ARN is
+    what it takes."""
+    operation = sns_query.decode_request(_form(request))
+    return operation if isinstance(operation, ConfirmSubscription | Unsubscribe) else None
+
+
 def _traced(operation: Operation[Any], header: bytes) -> Operation[Any]:
     """A request's trace header becomes that of the messages it sends, unless they have one."""
     trace = {_TRACE: MessageAttributeValue("String", header.decode("latin-1"))}
@@ -304,6 +346,8 @@ def _traced(operation: Operation[Any], header: bytes) -> Operation[Any]:
         return replace(
             operation, message_system_attributes=trace | (operation.message_system_attributes or {})
         )
+    if isinstance(operation, Publish | PublishBatch):
+        return replace(operation, trace_header=header.decode("latin-1"))
     if isinstance(operation, SendMessageBatch):
         entries = [
             replace(
