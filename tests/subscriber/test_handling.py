@@ -348,6 +348,32 @@ async def test_a_lower_queue_starts_nothing_while_a_higher_one_has_something(
     assert len(runs) == 44
 
 
+async def test_a_lower_queue_goes_on_when_the_last_of_the_higher_one_has_started(
+    account: Account, clock: VirtualClock
+) -> None:
+    """The higher queue is known to be empty while its last message still waits for a handler."""
+    high, low = await make_queue(account, "high"), await make_queue(account, "low")
+    for number in range(2):
+        await send(account, high, f"high {number}")
+    await send(account, low, "low")
+    app = App()
+    started: dict[str, float] = {}
+
+    @app.subscriber("high", concurrency=1, priority=0)
+    async def first(body: str) -> None:
+        started[body] = clock.monotonic()
+        await clock.sleep(5)
+
+    @app.subscriber("low", concurrency=1, priority=1)
+    async def second(body: str) -> None:
+        started[body] = clock.monotonic()
+
+    async with app.running(account):
+        await clock.advance(60)
+    assert started["high 1"] == 5
+    assert 5 <= started["low"] < 6
+
+
 async def test_context_variables_do_not_leak_from_message_to_message(
     account: Account, clock: VirtualClock
 ) -> None:

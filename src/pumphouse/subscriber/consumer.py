@@ -200,7 +200,7 @@ class Consumer:
                 break
             if self._may_start(delivery):
                 if not self._lanes.startable:
-                    self.pump.kick()
+                    self._nothing_waits()
                 return delivery
         self._changed()
         return None
@@ -217,9 +217,16 @@ class Consumer:
                     self._batch_timer = self._clock.call_later(wait, self._batch_due)
                 break
             if batch := [each for each in lanes.take_many(rule.size) if self._may_start(each)]:
+                if not lanes.startable:
+                    self._nothing_waits()
                 return batch
         self._changed()
         return None
+
+    def _nothing_waits(self) -> None:
+        self.pump.kick()
+        if self._priorities is not None:
+            self._priorities.changed(self)
 
     def _batch_due(self) -> None:
         self._batch_timer = None

@@ -280,6 +280,7 @@ class Exits:
     def on_extended(self, delivery: Delivery) -> None:
         delivery.show_lease()
         self.extender.renewed(delivery)
+        self._room_again()
 
     def on_refused(self, delivery: Delivery, intent: Intent, error: Exception) -> None:
         if intent is Intent.EXTEND:
@@ -348,6 +349,9 @@ class Exits:
         self.live.discard(delivery)
         if self.by_id.get(delivery.message_id) is delivery:
             del self.by_id[delivery.message_id]
+        self._room_again()
+
+    def _room_again(self) -> None:
         if self.stopping or self.short_of_room:
             self.short_of_room = False
             self._changed()
