@@ -115,10 +115,11 @@ async def check(story: Story, account: Account, queue: str) -> None:
         order[name] = int(index)
 
 
-async def test_fifo_100_000_sends_through_a_storm() -> None:
-    story, account, sink, backend = await simulate("storm.fifo", 100_000, seed=1)
+@pytest.mark.parametrize("sends", [20_000, pytest.param(100_000, marks=pytest.mark.soak)])
+async def test_fifo_sends_through_a_storm(sends: int) -> None:
+    story, account, sink, backend = await simulate("storm.fifo", sends, seed=1)
     told = len(story.stored) + len(story.unknown) + len(story.failed)
-    assert told >= 99_000
+    assert told >= 0.99 * sends
     await check(story, account, "storm.fifo")
     assert len(backend.counts) == 10, "every kind of trouble happened"
     # on FIFO a lost answer is asked for again; it stays unknown only where that was refused
