@@ -18,15 +18,17 @@ _log = logging.getLogger("pumphouse.hooks")
 class Hooks:
     """Listeners by event type: `hooks.on(RequestFinished, print)`."""
 
-    __slots__ = ("_listeners",)
+    __slots__ = ("_listeners", "listening")
 
     def __init__(self) -> None:
         self._listeners: dict[type, list[Callable[[Any], object]]] = {}
+        self.listening = False  # whether anyone has ever listened to anything
 
     def on(self, event: type[E], listener: Callable[[E], object]) -> Callable[[], None]:
         """Call `listener` with every event of this type; returns a function that stops it."""
         listeners = self._listeners.setdefault(event, [])
         listeners.append(listener)
+        self.listening = True
         stopped = False
 
         def stop() -> None:

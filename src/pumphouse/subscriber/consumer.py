@@ -120,13 +120,13 @@ class Consumer:
         """Messages came; their leases run."""
         exits = self.exits
         now = self._clock.monotonic()
-        lease = self.ready.lease_seconds
+        lease_until = now + self.ready.lease_seconds
         self.stats.received += len(messages)
         arrived: list[Delivery] = []
         for raw in messages:
             delivery = exits.by_id.get(raw.message_id)
             if delivery is None or not self._is_again(delivery, raw, now):
-                delivery = exits.by_id[raw.message_id] = Delivery(raw, now, lease)
+                delivery = exits.by_id[raw.message_id] = Delivery(raw, now, lease_until)
                 exits.live.add(delivery)
                 self._admit(delivery)
             arrived.append(delivery)
@@ -245,7 +245,7 @@ class Consumer:
         if limit is not None and delivery.attempt > limit:
             exits.carry(delivery, f"{delivery.attempt - 1} attempts are used up")
             return False
-        delivery.move(RUNNING)
+        delivery.state = RUNNING  # it waited, and this is the way of most
         exits.at_work.add(delivery)
         self.stats.started += 1
         return True

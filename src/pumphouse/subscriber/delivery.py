@@ -70,55 +70,32 @@ MOVES: dict[State, frozenset[State]] = {
 class Delivery:
     """A message in our hands, its lease and its state."""
 
-    __slots__ = (
-        "attempt",
-        "extend_at",
-        "extend_seconds",
-        "extend_tries",
-        "intent",
-        "intent_seconds",
-        "key",
-        "lease",
-        "lease_epoch",
-        "lease_lost",
-        "lease_until",
-        "message_id",
-        "raw",
-        "receipt_handle",
-        "received_at",
-        "sequence",
-        "settle_at",
-        "settle_tries",
-        "started_at",
-        "state",
-        "stop_reason",
-        "task",
-    )
+    # What most deliveries never change lies in the class.
+    attempt = 1
+    started_at = 0.0
+    key: str | None = None  # the lane's, where order matters
+    sequence = 0
+    task: asyncio.Task[None] | None = None
+    lease: Lease | None = None  # what the handler's message shows of it
+    lease_epoch = 0.0  # what `now()` was at the zero of `monotonic()`
+    lease_lost = False  # it is over, and a handler is still at it
+    stop_reason = ""  # why the handler's task was cancelled, by us
+    # settlement's
+    intent = Intent.NONE
+    intent_seconds = 0
+    settle_at = IDLE
+    settle_tries = 0
+    extend_at = IDLE
+    extend_seconds = 0
+    extend_tries = 0
 
-    def __init__(self, raw: ReceivedMessage, received_at: float, lease_seconds: float) -> None:
+    def __init__(self, raw: ReceivedMessage, received_at: float, lease_until: float) -> None:
         self.raw = raw
         self.message_id = raw.message_id
         self.receipt_handle = raw.receipt_handle
         self.received_at = received_at
-        self.lease_until = received_at + lease_seconds
+        self.lease_until = lease_until
         self.state = HELD
-        self.attempt = 1
-        self.started_at = 0.0
-        self.key: str | None = None  # the lane's, where order matters
-        self.sequence = 0
-        self.task: asyncio.Task[None] | None = None
-        self.lease: Lease | None = None  # what the handler's message shows of it
-        self.lease_epoch = 0.0  # what `now()` was at the zero of `monotonic()`
-        self.lease_lost = False  # it is over, and a handler is still at it
-        self.stop_reason = ""  # why the handler's task was cancelled, by us
-        # settlement's
-        self.intent = Intent.NONE
-        self.intent_seconds = 0
-        self.settle_at = IDLE
-        self.settle_tries = 0
-        self.extend_at = IDLE
-        self.extend_seconds = 0
-        self.extend_tries = 0
 
     def move(self, state: State) -> None:
         if state not in MOVES[self.state]:

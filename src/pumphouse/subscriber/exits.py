@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil
 from typing import Literal
@@ -105,9 +105,9 @@ class Exits:
         self.at_work.discard(delivery)
         if delivery.state is not RUNNING:
             return  # the stop gave it back before its thread was done
-        if self._hooks.wanted(events.Handled):
+        if self._hooks.listening and self._hooks.wanted(events.Handled):
             self._tell(delivery, outcome)
-        if isinstance(outcome, Ack):
+        if type(outcome) is Ack:
             self._stats.acked += 1
             self._done(delivery)
         elif delivery.lease_lost:
@@ -148,8 +148,10 @@ class Exits:
     def _done(self, delivery: Delivery) -> None:
         if self._clock.monotonic() >= delivery.lease_until and not delivery.lease_lost:
             self._report_lost(delivery, "the handler took longer than the lease")
-        self.delete(delivery)
-        self.lanes.done(delivery)
+        delivery.state = SETTLING  # it was running, and this is the way of most
+        self.settlement.submit(delivery, Intent.DELETE)
+        if delivery.key is not None:
+            self.lanes.done(delivery)
 
     def _retry(self, delivery: Delivery, outcome: Retry) -> None:
         limit = self._ready.max_attempts
@@ -269,6 +271,20 @@ class Exits:
         self._changed()
 
     # --- what settlement and the extender tell --------------------------------------------------
+
+    def on_deleted(self, deliveries: Sequence[Delivery]) -> None:
+        """`on_settled` for a whole request of deletes."""
+        self._stats.deleted += len(deliveries)
+        by_id, live = self.by_id, self.live
+        for delivery in deliveries:
+            delivery.state = SETTLED
+            live.discard(delivery)
+            message_id = delivery.message_id
+            if by_id.get(message_id) is delivery:
+                del by_id[message_id]
+            if self.attempts:
+                self.attempts.forget(message_id)
+        self._room_again()
 
     def on_settled(self, delivery: Delivery, intent: Intent) -> None:
         if intent is Intent.DELETE:

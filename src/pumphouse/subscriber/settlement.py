@@ -41,7 +41,16 @@ from pumphouse.protocol.operations import (
     DeleteMessageBatchRequestEntry,
     DeleteMessageBatchResult,
 )
-from pumphouse.subscriber.delivery import IDLE, QUEUED, RESTING, SENDING, Delivery, Intent, Where
+from pumphouse.subscriber.delivery import (
+    IDLE,
+    QUEUED,
+    RESTING,
+    SENDING,
+    SETTLING,
+    Delivery,
+    Intent,
+    Where,
+)
 
 NONE, EXTEND, RELEASE, DELETE = Intent.NONE, Intent.EXTEND, Intent.RELEASE, Intent.DELETE
 
@@ -55,6 +64,9 @@ _log = logging.getLogger("pumphouse.subscriber")
 
 class Owner(Protocol):
     """Who is told what became of a delivery."""
+
+    def on_deleted(self, deliveries: Sequence[Delivery]) -> None:
+        """SQS confirmed these deletes."""
 
     def on_settled(self, delivery: Delivery, intent: Intent) -> None:
         """SQS confirmed the delete or the release."""
@@ -108,6 +120,11 @@ class Settlement:
         if intent < delivery.intent:
             return
         delivery.intent = intent
+        if intent is DELETE and delivery.settle_at is IDLE:
+            delivery.settle_at = QUEUED
+            self._deletes.append(delivery)
+            self._collect(len(self._deletes))
+            return
         delivery.intent_seconds = seconds
         self._settle_next(delivery)
 
@@ -173,12 +190,18 @@ class Settlement:
     def _send_ready(self, everything: bool) -> None:
         """Start requests for what fills a batch, or for everything; within the limit of both."""
         deletes, changes = self._deletes, self._changes
+        asked: list[_Asked]
         least = 1 if everything else MAX_BATCH_ENTRIES
         while self._open < MAX_REQUESTS and len(deletes) >= least:
             batch, deletes[:MAX_BATCH_ENTRIES] = deletes[:MAX_BATCH_ENTRIES], []
-            self._start([self._ask(each, DELETE) for each in batch if each.live], deletes=True)
+            asked = []
+            for each in batch:
+                if each.live:
+                    each.settle_at = SENDING
+                    asked.append(_Asked(each, DELETE, 0, each.receipt_handle))
+            self._start(asked, deletes=True)
         while self._open < MAX_REQUESTS and len(changes) >= least:
-            asked: list[_Asked] = []
+            asked = []
             taken = 0
             for delivery, intent in changes:
                 if len(asked) == MAX_BATCH_ENTRIES:
@@ -229,6 +252,8 @@ class Settlement:
             whole = failure
         finally:
             self._open -= 1
+            if deletes and whole is None and confirmed.issuperset(_IDS[: len(asked)]):
+                asked = self._all_deleted(asked)
             again: list[_Asked] = []
             for key, each in zip(_IDS, asked, strict=False):
                 error: Exception | None = None
@@ -240,6 +265,20 @@ class Settlement:
             if again:
                 self._rest(again, whole or next(iter(failures.values()), None))
             self._send_ready(everything=self._hurried or self._timer is None)
+
+    def _all_deleted(self, asked: list[_Asked]) -> list[_Asked]:
+        """Settle what was asked, confirmed and not changed meanwhile; the rest is returned."""
+        rest: list[_Asked] = []
+        done: list[Delivery] = []
+        for each in asked:
+            delivery = each.delivery
+            if delivery.state is SETTLING and delivery.receipt_handle == each.handle:
+                delivery.settle_at = IDLE
+                done.append(delivery)
+            else:
+                rest.append(each)
+        self._owner.on_deleted(done)
+        return rest
 
     async def _delete(self, asked: Sequence[_Asked]) -> DeleteMessageBatchResult:
         return await self._backend.execute(

@@ -25,7 +25,6 @@ class Workers(Generic[J]):
         self, size: int, next_job: Callable[[], J | None], work: Callable[[J], Awaitable[None]]
     ) -> None:
         self.size = size
-        self.busy = 0
         self._next_job = next_job
         self._work = work
         self._tasks: set[asyncio.Task[None]] = set()
@@ -72,12 +71,9 @@ class Workers(Generic[J]):
                 await waiter
                 self._waking = False
                 continue
-            self.wake()
-            self.busy += 1
-            try:
-                await self._work(job)
-            finally:
-                self.busy -= 1
+            if not self._waking:
+                self.wake()
+            await self._work(job)
             if task.cancelling() or contextvars.copy_context() != clean:
                 return
 
