@@ -451,6 +451,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--backlogs", type=int, nargs="+", default=[1_250, 100_000])
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these servers only")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no server is left behind
     console = Console(width=110, highlight=False)
     servers, missing = _there()
     for line in missing:
