@@ -1,4 +1,4 @@
-"""Fixtures that every suite shares: an account on a virtual clock, and the real input where it is."""
+"""Fixtures for every suite: an account on a virtual clock, and the real input, if it is there."""
 
 from __future__ import annotations
 

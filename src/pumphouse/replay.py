@@ -6,7 +6,7 @@ started again doubles nothing that a FIFO queue still remembers; what was stored
 file as it goes, too. Letters that fail again, or are left out, stay in their file.
 
 A file that is being replayed is called `….replaying`; a live sink that was writing to it goes on in
-a new one (`dead_letter.py`).
+a new one (`dead_letters.py`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pathlib import Path
 import msgspec
 from anyio import to_thread
 
-from pumphouse.chains import in_order
-from pumphouse.dead_letter import DeadLetterLine, lock
 from pumphouse.errors import PumphouseError, UsageError
 from pumphouse.model import Receipt
+from pumphouse.sink.chains import in_order
+from pumphouse.sink.dead_letters import DeadLetterLine, lock
 
 MAX_LINE_BYTES = 16_777_216
 """A longer line is no dead letter: 1 MiB of a message takes less, however it is escaped."""

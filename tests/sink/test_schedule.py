@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pumphouse.entry import DONE, Entry, Limits
-from pumphouse.schedule import Schedule
+from pumphouse.sink.entry import DONE, Entry, Limits
+from pumphouse.sink.schedule import Schedule
 
 LIMITS = Limits(
     batch_max_bytes=100,

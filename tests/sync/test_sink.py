@@ -12,8 +12,8 @@ import pytest
 
 from pumphouse.account import Account
 from pumphouse.errors import ClosedError, CrossThreadError, UsageError
-from pumphouse.outgoing import Draft
 from pumphouse.protocol.operations import CreateQueue, SendMessageBatch
+from pumphouse.sink.outgoing import Draft
 from pumphouse.sync.portal import Portal
 from pumphouse.sync.sink import Sink
 

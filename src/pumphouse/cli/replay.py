@@ -10,11 +10,11 @@ from pathlib import Path
 
 from pumphouse.backend import Backend
 from pumphouse.cli.progress import progress_bar
-from pumphouse.dead_letter import DeadLetterLine
 from pumphouse.http import connect
 from pumphouse.model import Receipt
 from pumphouse.replay import Replayed, replay
 from pumphouse.sink import Sink
+from pumphouse.sink.dead_letters import DeadLetterLine
 
 _SHOWN = 10
 

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pumphouse.backend import Backend
-from pumphouse.batcher import kind_of
-from pumphouse.chains import in_order
 from pumphouse.cli.events import read_events
 from pumphouse.cli.progress import progress_bar
-from pumphouse.dead_letter import DeadLetter
 from pumphouse.errors import PumphouseError, UsageError
 from pumphouse.http import connect
 from pumphouse.jsonl import Event, Events, load
 from pumphouse.model import Receipt
-from pumphouse.outgoing import attribute_values
 from pumphouse.sink import Sink
+from pumphouse.sink.batcher import kind_of
+from pumphouse.sink.chains import in_order
+from pumphouse.sink.dead_letters import DeadLetter
+from pumphouse.sink.outgoing import attribute_values
 
 
 @dataclass(frozen=True)

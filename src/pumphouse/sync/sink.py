@@ -15,8 +15,8 @@ from pumphouse import sink as aio
 from pumphouse.backend import Backend
 from pumphouse.errors import PumphouseError
 from pumphouse.model import Receipt
-from pumphouse.outgoing import SendOptions
-from pumphouse.sink_options import SinkOptions
+from pumphouse.sink.options import SinkOptions
+from pumphouse.sink.outgoing import SendOptions
 from pumphouse.sync.portal import Portal, shared
 
 

@@ -4,7 +4,7 @@ The way of a message: `send` has it composed (`composer.py`, with `content.py` a
 `claim_check.py`), the batcher admits it and will resolve its future (`batcher.py`,
 by the rules of `admission.py` and `schedule.py`), `_request` carries a batch over the backend, and
 `confirmation.py` says what the answer means for each message. What fails for good goes to
-`dead_letter.py`. The options and their meaning are in `sink_options.py`.
+`dead_letters.py`. The options and their meaning are in `options.py`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,8 @@ from typing import Any, Self, Unpack
 from pumphouse.addressing import QueueUrls, check_queue
 from pumphouse.backend import Backend
 from pumphouse.backoff import one_try
-from pumphouse.batcher import Batcher
-from pumphouse.chains import in_order
 from pumphouse.claim_check import ClaimCheck
-from pumphouse.composer import Composer
-from pumphouse.confirmation import Confirmed, Outcome, classify_error, confirm
-from pumphouse.dead_letter import (
-    CallbackKeeper,
-    DeadLetters,
-    DirectoryKeeper,
-    Keeper,
-    QueueKeeper,
-)
+from pumphouse.confirmation import Confirmed, Outcome, confirm
 from pumphouse.errors import (
     ClosedError,
     MessageTooLargeError,
@@ -44,26 +34,27 @@ from pumphouse.errors import (
     RefusedError,
 )
 from pumphouse.model import Receipt
-from pumphouse.outgoing import (
+from pumphouse.protocol.attributes import MAX_MESSAGE_BYTES
+from pumphouse.protocol.names import FIFO_SUFFIX
+from pumphouse.protocol.operations import GetQueueAttributes
+from pumphouse.sink.batcher import Batcher
+from pumphouse.sink.chains import in_order
+from pumphouse.sink.composer import Composer
+from pumphouse.sink.dead_letters import (
+    CallbackKeeper,
+    DeadLetters,
+    DirectoryKeeper,
+    Keeper,
+    QueueKeeper,
+)
+from pumphouse.sink.options import Settings, SinkOptions, settings
+from pumphouse.sink.outgoing import (
     Draft,
     Outgoing,
     SendOptions,
     send_message,
     send_message_batch,
 )
-from pumphouse.protocol.attributes import MAX_MESSAGE_BYTES
-from pumphouse.protocol.names import FIFO_SUFFIX
-from pumphouse.protocol.operations import GetQueueAttributes
-from pumphouse.sink_options import Settings, SinkOptions, settings, validate_options
-
-__all__ = [
-    "BatchAnswered",
-    "Draft",
-    "Sink",
-    "SinkOptions",
-    "classify_error",
-    "validate_options",
-]
 
 _log = logging.getLogger("pumphouse.sink")
 

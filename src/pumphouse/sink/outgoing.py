@@ -13,7 +13,6 @@ from typing import Any, TypedDict, Unpack
 
 import msgspec
 
-from pumphouse.entry import Entry
 from pumphouse.errors import UsageError
 from pumphouse.protocol.attributes import (
     MAX_ATTRIBUTES,
@@ -29,6 +28,7 @@ from pumphouse.protocol.operations import (
     SendMessageBatch,
     SendMessageBatchRequestEntry,
 )
+from pumphouse.sink.entry import Entry
 
 AttributeValue = str | bytes | int | float | MessageAttributeValue | None
 

@@ -15,7 +15,10 @@ from pumphouse import content
 from pumphouse.claim_check import ClaimCheck
 from pumphouse.envelope import Envelope
 from pumphouse.errors import UsageError
-from pumphouse.outgoing import (
+from pumphouse.protocol.attributes import measure, text_size
+from pumphouse.protocol.operations import Attributes, MessageAttributeValue
+from pumphouse.sink.options import Settings
+from pumphouse.sink.outgoing import (
     Outgoing,
     SendOptions,
     add_optional,
@@ -24,9 +27,6 @@ from pumphouse.outgoing import (
     check_id,
     encode_body,
 )
-from pumphouse.protocol.attributes import measure, text_size
-from pumphouse.protocol.operations import Attributes, MessageAttributeValue
-from pumphouse.sink_options import Settings
 
 
 class Composer:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Generic
 
-from pumphouse.entry import DONE, PARKED, E, Limits
+from pumphouse.sink.entry import DONE, PARKED, E, Limits
 
 
 class _Guest(Generic[E]):

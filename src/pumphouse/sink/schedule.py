@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Generic
 
-from pumphouse.admission import Admission
-from pumphouse.entry import DONE, LATER, PARKED, SENT, WAITING, E, Limits
+from pumphouse.sink.admission import Admission
+from pumphouse.sink.entry import DONE, LATER, PARKED, SENT, WAITING, E, Limits
 
 NEVER = float("inf")
 

@@ -23,9 +23,9 @@ from anyio import to_thread
 
 from pumphouse.clock import Clock, timeout
 from pumphouse.errors import PumphouseError, ServiceError
-from pumphouse.outgoing import Outgoing
 from pumphouse.protocol.attributes import MAX_ATTRIBUTES, forbidden_character
 from pumphouse.protocol.operations import Attributes, MessageAttributeValue
+from pumphouse.sink.outgoing import Outgoing
 
 _log = logging.getLogger("pumphouse.sink")
 

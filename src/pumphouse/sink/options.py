@@ -11,12 +11,12 @@ from typing import Any, TypedDict
 from pumphouse.backoff import RetryPolicy
 from pumphouse.claim_check import ClaimCheck
 from pumphouse.clock import Clock, RealClock
-from pumphouse.dead_letter import DeadLetterTarget
-from pumphouse.entry import Limits
 from pumphouse.errors import UsageError
 from pumphouse.hooks import Hooks
-from pumphouse.outgoing import AttributeValue, Outgoing
 from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES, MAX_MESSAGE_BYTES
+from pumphouse.sink.dead_letters import DeadLetterTarget
+from pumphouse.sink.entry import Limits
+from pumphouse.sink.outgoing import AttributeValue, Outgoing
 
 GroupOf = str | Callable[[Outgoing], str]
 AddAttributes = Callable[[Outgoing], Mapping[str, AttributeValue]]
@@ -76,7 +76,7 @@ class Settings:
     * `add_attributes`: gives optional attributes (of tracing, for example), which are left out
       where the message's own and they would be more than ten.
     * `claim_check`: where bodies above its size go.
-    * `on_dead_letter`: who gets what failed for good; see `dead_letter.py`.
+    * `on_dead_letter`: who gets what failed for good; see `dead_letters.py`.
     * `close_timeout_seconds`: how long leaving `async with` may take.
     """
 

@@ -25,7 +25,6 @@ from typing import Any
 from pumphouse.backoff import RetryPolicy
 from pumphouse.clock import Clock, Timer
 from pumphouse.confirmation import Confirmed
-from pumphouse.entry import Limits
 from pumphouse.errors import (
     ClosedError,
     ConfigError,
@@ -39,8 +38,9 @@ from pumphouse.errors import (
     ThrottledError,
     TransientError,
 )
-from pumphouse.outgoing import Outgoing
-from pumphouse.schedule import NEVER, Schedule
+from pumphouse.sink.entry import Limits
+from pumphouse.sink.outgoing import Outgoing
+from pumphouse.sink.schedule import NEVER, Schedule
 
 DEDUPLICATION_SECONDS = 300.0
 """For how long a FIFO queue recognises a deduplication id ("Exactly-once processing" in the SQS
