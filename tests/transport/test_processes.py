@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 import subprocess
@@ -158,7 +159,10 @@ def test_every_event_is_acked_alone_and_in_order_whoever_is_killed(
     with serve() as url:
         crew = Crew(url, tmp_path, visibility, tasks=16)
         try:
-            publishing = subprocess.Popen([sys.executable, __file__, url, str(groups), str(each)])
+            publishing = subprocess.Popen(
+                [sys.executable, __file__, url, str(groups), str(each)],
+                env={**os.environ, "PYTHONPATH": str(WORKER.parents[1])},
+            )
             for _ in range(kills):
                 time.sleep(rng.uniform(0.3, 1.2))
                 crew.kill_one(rng)

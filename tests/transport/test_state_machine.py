@@ -12,16 +12,18 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, register_random, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
+from pumphouse import backoff
 from pumphouse.account import Account
 from pumphouse.clock import VirtualClock
 from pumphouse.errors import PumphouseError
 from pumphouse.transport import Lease, LeaseTransport
 
 T = TypeVar("T")
+register_random(backoff._shared)  # jitter repeats with the example
 GROUPS = ("A", "B", "C")
 
 
