@@ -20,8 +20,10 @@ import msgspec
 
 from pumphouse.backend import Backend
 from pumphouse.errors import ServiceError
+from pumphouse.protocol import sns_query
 from pumphouse.protocol.faults import lookup
 from pumphouse.protocol.operations import SQS_OPERATIONS
+from pumphouse.protocol.sns_operations import SNS_OPERATIONS
 
 Answer = dict[str, Any]
 
@@ -31,7 +33,8 @@ class Call:
     """One request. What is answered is kept under `label`, reduced by `pick` where given.
 
     `protocol` is "json" or "query" where the situation wants one whatever it is acted out over;
-    `headers` go with the request.
+    `headers` go with the request. `service` is "sqs" or "sns", and `region` another region than
+    that of the others.
     """
 
     action: str
@@ -40,6 +43,8 @@ class Call:
     pick: Callable[[Answer], Any] | None = None
     protocol: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    service: str = "sqs"
+    region: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,8 @@ def act_on_client(
     *,
     protocol: str = "json",
 ) -> Kept:
-    """Act a situation out with botocore clients by protocol ("json", "query")."""
+    """Act a situation out with botocore clients by protocol ("json", "query"), or for SNS by
+    service and region ("sns", "sns eu-west-1")."""
     kept: Kept = {}
     step = _begin(play)
     while step is not None:
@@ -104,7 +110,10 @@ def act_on_client(
             wait(step.seconds)
             step = _go_on(play, {})
             continue
-        answer = _call(step, clients[step.protocol or protocol])
+        name = step.protocol or protocol
+        if step.service == "sns":
+            name = f"sns {step.region}".strip()
+        answer = _call(step, clients[name])
         _keep(kept, step, answer)
         step = _go_on(play, answer)
     return kept
@@ -128,7 +137,7 @@ def _call(step: Call, client: Any) -> Answer:
         for name, value in step.headers.items():
             request.headers[name] = value
 
-    event = f"before-send.sqs.{step.action}"
+    event = f"before-send.{step.service}.{step.action}"
     client.meta.events.register(event, add_headers)
     try:
         answer: Answer = client._make_api_call(step.action, dict(step.parameters))
@@ -149,6 +158,8 @@ def _keep(kept: Kept, step: Call, answer: Answer) -> None:
 
 async def _execute(step: Call, backend: Backend, protocol: str) -> Answer:
     parameters = dict(step.parameters)
+    if step.service == "sns":
+        return await _execute_sns(step, backend, parameters)
     if trace := step.headers.get("X-Amzn-Trace-Id"):
         # a request's trace header becomes the message's, which is the wire's business
         parameters["MessageSystemAttributes"] = {
@@ -166,8 +177,36 @@ async def _execute(step: Call, backend: Backend, protocol: str) -> Answer:
     return answer
 
 
-def _as_botocore(error: ServiceError, protocol: str) -> Answer:
-    row = lookup(error.code)
+async def _execute_sns(step: Call, backend: Any, parameters: dict[str, Any]) -> Answer:
+    if trace := step.headers.get("X-Amzn-Trace-Id"):
+        parameters["TraceHeader"] = trace
+    kind = SNS_OPERATIONS[step.action]
+    if missing := [
+        each.encode_name
+        for each in msgspec.structs.fields(kind)
+        if each.required and each.encode_name not in parameters
+    ]:
+        # what a request leaves out is the codec's to refuse, as it does on the wire
+        error = sns_query.missing_parameter(missing[0])
+        return _refusal(_as_botocore(error, "query", "sns"), step.action)
+    operation = msgspec.convert(parameters, kind, builtin_types=(bytes, bytearray))
+    if step.region:
+        backend = backend.within(region=step.region)
+    try:
+        result = await backend.execute(operation)
+    except ServiceError as error:
+        return _refusal(_as_botocore(error, "query", "sns"), step.action)
+    answer: Answer = {
+        each.encode_name: msgspec.to_builtins(value, builtin_types=(bytes, bytearray))
+        for each in msgspec.structs.fields(result)
+        if (value := getattr(result, each.name)) is not None
+    }
+    answer["ResponseMetadata"] = {"HTTPStatusCode": 200}
+    return answer
+
+
+def _as_botocore(error: ServiceError, protocol: str, service: str = "sqs") -> Answer:
+    row = lookup(error.code, service)
     assert row is not None, f"{error.code} is not in the table of faults"
     message = error.message
     if protocol == "query" and row.query_message and message == row.message:

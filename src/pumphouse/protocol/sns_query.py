@@ -270,11 +270,11 @@ def _structure(kind: type[Struct], tree: Tree, path: str) -> Struct:
         if value is not None:
             values[member.field] = value
         elif member.required:
-            raise _missing(member.name, path)
+            raise missing_parameter(member.name, path)
     return kind(**values)
 
 
-def _missing(name: str, path: str) -> ServiceError:
+def missing_parameter(name: str, path: str = "") -> ServiceError:
     """The fault for a required parameter that a request leaves out."""
     if not path:
         text = f"Invalid parameter: {name} Reason: no value for required parameter"

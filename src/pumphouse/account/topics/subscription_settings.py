@@ -108,9 +108,14 @@ def _redrive_policy(subscription: Subscription, text: str) -> dict[str, Any]:
         queue = parse_queue_arn(arn if isinstance(arn, str) else "")
     except ValueError:
         raise BadAttributeError("RedrivePolicy: deadLetterTargetArn is an invalid arn") from None
-    if queue.is_fifo is not subscription.topic.is_fifo:
-        kind = "FIFO" if subscription.topic.is_fifo else "standard"
-        raise BadAttributeError(f"RedrivePolicy: must use a {kind} queue as DLQ for a {kind} topic")
+    if subscription.endpoint.endswith(".fifo") and not queue.is_fifo:
+        raise BadAttributeError(
+            "RedrivePolicy: must use a FIFO queue as DLQ for a FIFO Subscription to a FIFO Topic."
+        )
+    if queue.is_fifo and not subscription.topic.is_fifo:
+        raise BadAttributeError(
+            "RedrivePolicy: must use a standard queue as DLQ for a subscription to a standard topic"
+        )
     return {"redrive_policy": text, "dead_letter_arn": arn}
 
 
