@@ -16,6 +16,7 @@ from typing import Protocol
 class Member(Protocol):
     def has_something(self) -> bool:
         """Whether messages wait, or may be there."""
+        ...
 
     def look_again(self) -> None:
         """What may be started has changed."""

@@ -34,9 +34,11 @@ class Owner(Protocol):
 
     def room(self) -> int:
         """How many more messages may be held now."""
+        ...
 
     def hungry(self) -> bool:
         """Whether a handler is free and nothing waits for it."""
+        ...
 
     def on_received(self, messages: list[ReceivedMessage]) -> None:
         """Messages came; their leases run."""

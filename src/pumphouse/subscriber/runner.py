@@ -252,11 +252,12 @@ class Runner:
         limit = self._subscription.timeout_seconds
         if limit is None:
             return await call()
+        scope: asyncio.Timeout | None = None
         try:
             async with timeout(self._clock, limit) as scope:
                 return await call()
         except TimeoutError as error:
-            if scope.expired():
+            if scope is not None and scope.expired():
                 raise TimeoutError(f"the handler took longer than {limit:g} s") from error
             raise
 
