@@ -34,7 +34,7 @@ class InProcessAccount(Account):
     what was sent, `account.faults` makes operations fail, `account.ledger` has all of them.
     """
 
-    clock: VirtualClock
+    clock: VirtualClock  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, app: App, clock: VirtualClock) -> None:
         super().__init__(clock=clock, ledger_room=100_000)
