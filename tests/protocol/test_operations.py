@@ -2,64 +2,22 @@
 
 from __future__ import annotations
 
-import types
-import typing
-from typing import Any
-
 import botocore.session
 import msgspec
 import pytest
-from botocore.model import OperationModel, ServiceModel, Shape
+from botocore.model import OperationModel, ServiceModel
 
 from pumphouse.protocol.operations import (
     SQS_OPERATIONS,
     DeleteMessage,
-    Done,
     MessageAttributeValue,
     SendMessage,
     wire_name,
 )
+from support.model_shapes import differences
 
 MODEL: ServiceModel = botocore.session.get_session().get_service_model("sqs")
 ACTIONS = sorted(MODEL.operation_names)
-
-_PLAIN = {
-    "string": str,
-    "integer": int,
-    "long": int,
-    "boolean": bool,
-    "blob": bytes,
-}
-
-
-def without_none(kind: Any) -> Any:
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        [kind] = [each for each in typing.get_args(kind) if each is not type(None)]
-    return kind
-
-
-def differences(shape: Shape | None, kind: Any, where: str) -> list[str]:
-    """How a type differs from a shape of the model, one line each."""
-    kind = without_none(kind)
-    if shape is None:
-        return [] if kind is Done else [f"{where}: {kind} where AWS answers nothing"]
-    if shape.type_name == "structure":
-        members = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-        found = [f"{where}.{name}: missing" for name in shape.members.keys() - members.keys()]
-        found += [f"{where}.{name}: not AWS's" for name in members.keys() - shape.members.keys()]
-        for name in shape.members.keys() & members.keys():
-            found += differences(shape.members[name], members[name].type, f"{where}.{name}")
-        return found
-    if shape.type_name == "list":
-        [item] = typing.get_args(kind)
-        return differences(shape.member, item, f"{where}[]")
-    if shape.type_name == "map":
-        key, value = typing.get_args(kind)
-        return differences(shape.key, key, f"{where}{{key}}") + differences(
-            shape.value, value, f"{where}{{value}}"
-        )
-    expected = _PLAIN[shape.type_name]
-    return [] if kind is expected else [f"{where}: {kind} instead of {expected}"]
 
 
 def test_there_are_all_actions_and_no_others() -> None:
