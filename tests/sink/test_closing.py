@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from pumphouse.account import Account
+from pumphouse.backoff import RetryPolicy
 from pumphouse.clock import VirtualClock
 from pumphouse.errors import ClosedError, OutcomeUnknownError, ThrottledError
 from pumphouse.protocol.operations import SendMessageBatch
@@ -155,3 +156,36 @@ async def test_nobody_tries_again_for_a_caller_that_is_gone(
     await clock.advance(60)
     assert sink.stats["requests"] == 2
     await asyncio.gather(first, second, return_exceptions=True)
+
+
+@pytest.mark.parametrize("seconds", [0, 5])
+async def test_a_request_that_had_not_begun_at_the_deadline_is_never_sent_and_its_callers_know(
+    make: MakeSink, account: Account, clock: VirtualClock, seconds: float
+) -> None:
+    """The deadline comes between the decision to send and the first step of sending."""
+    sink = make(batch_linger=5)
+    tasks = [asyncio.create_task(sink.send(str(n))) for n in range(3)]
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(sink.aclose(seconds))
+    await asyncio.sleep(0)  # it has decided to send
+    sink._batcher._give_up()
+    await clock.settle()
+    assert all(isinstance(task.exception(), ClosedError) for task in tasks)
+    assert closing.done()
+    assert not account.ledger
+    assert sink.stats["waiting"] == 0
+
+
+async def test_when_the_last_that_waits_is_withdrawn_it_is_closed(
+    make: MakeSink, account: Account, clock: VirtualClock
+) -> None:
+    account.faults.throttle(SendMessageBatch, times=None)
+    sink = make(retry=RetryPolicy(base_seconds=50, cap_seconds=50))
+    task = asyncio.create_task(sink.send("x"))
+    await clock.advance(1)
+    closing = asyncio.create_task(sink.aclose(20))
+    await clock.settle()
+    assert not closing.done()
+    task.cancel()
+    await clock.settle()
+    assert closing.done()

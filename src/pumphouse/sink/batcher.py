@@ -127,6 +127,7 @@ class Batcher:
             return False
         self.counts["withdrawn" if entry.first_unknown is None else "unknown"] += 1
         self._pump(now)
+        self._changed.set()
         return True
 
     # --- out --------------------------------------------------------------------------------
@@ -135,8 +136,7 @@ class Batcher:
         """Send what can be sent now, and see to it that the rest is looked at in time."""
         schedule = self._schedule
         while (batch := schedule.take(now, flush=self._closing)) is not None:
-            task = self._start(self._request(batch))
-            self._sending.add(task)
+            self._start(self._request(batch))
         when = schedule.next_time()
         if when < self._timer_at:
             if self._timer is not None:
@@ -163,6 +163,11 @@ class Batcher:
 
     async def _request(self, batch: list[Outgoing]) -> None:
         """One request, from the start to the settlement of each of its entries."""
+        if self._given_up:  # between the decision to send and the first step of doing it
+            await self._fail(self._abandon(batch))
+            return
+        if (task := asyncio.current_task()) is not None:
+            self._sending.add(task)
         began = self._clock.monotonic()
         for entry in batch:
             if not entry.tries:
@@ -174,7 +179,7 @@ class Batcher:
             self._give_up()
             lost = "the sink was closed before the request was answered"
             outcomes, as_one = [OutcomeUnknownError(lost) for _ in batch], True
-        if (task := asyncio.current_task()) is not None:
+        if task is not None:
             self._sending.discard(task)
         now = self._clock.monotonic()
         retries: list[tuple[Outgoing, float]] = []
@@ -201,8 +206,7 @@ class Batcher:
         if not self._given_up:
             self._schedule.finish(batch, retries, now)
             self._pump(now)
-        if failed:
-            await self._fail(failed)
+        await self._fail(failed)
 
     def _next_delay(
         self, entry: Outgoing, error: PumphouseError, draws: dict[int, float], now: float
@@ -229,6 +233,8 @@ class Batcher:
         return wait
 
     async def _fail(self, failed: list[tuple[Outgoing, PumphouseError]]) -> None:
+        if not failed:
+            return
         kinds = [(entry, error, kind_of(error)) for entry, error in failed]
         for _, _, kind in kinds:
             self.counts[kind] += 1
@@ -282,21 +288,26 @@ class Batcher:
         if self._given_up:
             return
         self._closing = self._given_up = True
-        failed: list[tuple[Outgoing, PumphouseError]] = []
-        for entry in self._schedule.drain():
-            if entry.error is not None:
-                failed.append((entry, _truth(entry, entry.error)))
-            else:
-                self.counts["withdrawn"] += 1
-                if not entry.done.done():
-                    entry.done.set_exception(
-                        ClosedError("the sink was closed before the message could be sent")
-                    )
         for task in tuple(self._sending):
             task.cancel()
-        if failed:
+        if failed := self._abandon(self._schedule.drain()):
             self._start(self._fail(failed))
         self._changed.set()
+
+    def _abandon(self, entries: list[Outgoing]) -> list[tuple[Outgoing, PumphouseError]]:
+        """Let go of entries that no request will carry any more. Those that were never sent are
+        told so; returned are the others, with the error of their last try."""
+        failed: list[tuple[Outgoing, PumphouseError]] = []
+        for entry in entries:
+            if entry.error is not None:
+                failed.append((entry, _truth(entry, entry.error)))
+                continue
+            self.counts["withdrawn"] += 1
+            if not entry.done.done():
+                entry.done.set_exception(
+                    ClosedError("the sink was closed before the message could be sent")
+                )
+        return failed
 
     def __repr__(self) -> str:
         return f"Batcher({'closing, ' if self._closing else ''}{self._schedule!r})"
