@@ -42,10 +42,18 @@ help:
 	@$(INSTALL) -e '.[dev,bench,fast]'
 	@touch $@
 
+# harel's own worker uses aioboto3, which pins botocore to the patch; in a folder of its own it holds
+# nothing else back.
+.venv/.aioboto3: | .venv/.dev
+	@echo "installing aioboto3 for harel's own worker, once"
+	@rm -rf .venv/aioboto3
+	@$(INSTALL) --target .venv/aioboto3 'aioboto3>=12'
+	@touch $@
+
 demo: .venv/.core
 	@$(BIN)/pumphouse demo $(DEMO_ARGS)
 
-test: .venv/.dev
+test: .venv/.dev .venv/.aioboto3
 	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 lint: .venv/.dev

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import importlib.util
-import subprocess
 import sys
-import venv
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +13,6 @@ import pytest
 
 from pumphouse.clock import VirtualClock
 from support.serve_process import serve
-
-CACHE = Path(__file__).parents[2] / ".cache"
 
 
 @pytest.fixture
@@ -40,24 +35,15 @@ def endpoint() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def harel_python() -> str:
-    """An interpreter with `harel[sqs]`.
+def aioboto3_path() -> str:
+    """What `PYTHONPATH` needs for aioboto3, which harel's own worker uses; "" if nothing.
 
-    aioboto3, which harel's worker uses, pins botocore to the patch, so where it is not installed
-    it gets an environment of its own, once.
+    It pins botocore to the patch, so `make` puts it in a folder of its own, beside this
+    environment's packages.
     """
     if importlib.util.find_spec("aioboto3") is not None:
-        return sys.executable
-    CACHE.mkdir(exist_ok=True)
-    home = CACHE / "harel-sqs-0.9.0"
-    python = home / "bin" / "python"
-    with (CACHE / "harel-sqs.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (home / "complete").exists():
-            venv.create(home, with_pip=True, clear=True)
-            install = [str(python), "-m", "pip", "install", "-q", "harel[sqs]==0.9.0"]
-            done = subprocess.run(install, capture_output=True, text=True, timeout=400, check=False)
-            if done.returncode:
-                pytest.skip(f"harel[sqs] can't be installed here: {done.stderr[-200:]}")
-            (home / "complete").touch()
-    return str(python)
+        return ""
+    folder = Path(sys.prefix) / "aioboto3"
+    if not (folder / "aioboto3").is_dir():
+        pytest.skip("harel's own worker needs aioboto3: make .venv/.aioboto3")
+    return str(folder)

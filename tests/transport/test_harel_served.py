@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import metadata
@@ -90,10 +91,11 @@ def order_machine() -> str:
 
 
 @pytest.fixture
-def worker(endpoint: str, harel_python: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def worker(endpoint: str, aioboto3_path: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     (tmp_path / "order.stm").write_text(order_machine())
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
+        "PYTHONPATH": aioboto3_path,
         "HAREL_TRANSPORT_BACKEND": "sqs",
         "HAREL_SQS_ENDPOINT": endpoint,
         "HAREL_SQS_QUEUE": "orders.fifo",
@@ -103,7 +105,7 @@ def worker(endpoint: str, harel_python: str, tmp_path: Path) -> Iterator[subproc
         "HAREL_VISIBILITY": "10",
     }
     process = subprocess.Popen(
-        [harel_python, "-m", "harel.worker"],
+        [sys.executable, "-m", "harel.worker"],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
