@@ -45,6 +45,7 @@ from pumphouse.protocol.operations import (
     SendMessageBatchRequestEntry,
 )
 from support.fault_server import FaultServer
+from support.one_answer import OneAnswer
 
 KEYS = Keys("AKIDEXAMPLE", "the-secret-key", "the-session-token")
 
@@ -355,6 +356,39 @@ async def test_no_secret_in_a_repr_a_log_line_an_error_or_an_event(
     texts.append(caplog.text)
     for secret in secrets:
         assert not [text for text in texts if secret in text]
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (
+            403,
+            b'{"__type":"com.amazon.coral.service#InvalidSignatureException","message":'
+            b'"The Canonical String should have been x-amz-security-token:the-session-token"}',
+        ),
+        (502, b"<pre>X-Amz-Security-Token: the-session-token</pre>"),
+        (200, b'{"cut": "the-session-token'),
+    ],
+)
+async def test_what_an_answer_repeats_of_the_credentials_is_in_no_error(
+    status: int, body: bytes
+) -> None:
+    events: list[RequestFinished] = []
+    async with OneAnswer(status, body) as server:
+        async with HttpBackend(
+            region="us-east-1", endpoint_url=server.url, credentials=KEYS, retry=NO_RETRIES
+        ) as backend:
+            backend.hooks.on(RequestFinished, events.append)
+            with pytest.raises(PumphouseError) as caught:
+                await backend.execute(SendMessage("q", "m"))
+        await server.drained()
+    chain: list[BaseException | None] = [caught.value, events[0].error]
+    for error in chain:
+        if error is not None:
+            chain += [error.__cause__, error.__context__]
+            assert "the-session-token" not in "".join(traceback.format_exception(error))
+            assert "the-session-token" not in repr(vars(error))
+    assert "..." in str(caught.value)
 
 
 async def test_the_repr_tells_the_state() -> None:

@@ -180,11 +180,34 @@ async def test_bounds_on_header_and_body() -> None:
     made, _, _ = connection()
     waiter = made.exchange(b"POST", 0, 10, 60)
     feed(made, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n")
-    for number in range(2000):  # a trailer is read past, and nothing of it kept
+    for number in range(200):  # a trailer is read past, and nothing of it kept
         feed(made, b"trailer-%d: %b\r\n" % (number, b"x" * 100))
     assert len(b"".join(made._head)) < 200
     feed(made, b"\r\n")
     assert (await waiter).body == b""
+
+
+@pytest.mark.parametrize(
+    "endless", [b"2\r\n{}\r\n0\r\nx: ", b"2\r\n{}\r\n0\r\n" + b"x: y\r\n" * 100, b"2;q="]
+)
+async def test_chunking_without_an_end_is_read_no_further(endless: bytes) -> None:
+    made, wire, _ = connection()
+    waiter = made.exchange(b"POST", 0, 10, 60)
+    feed(made, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + endless)
+    more = b"x: y\r\n" if b"\r\nx: y" in endless else b"xxxxxx"
+    for _ in range(MAX_HEADER_BYTES // 600 + 2):
+        feed(made, more * 100)
+    with pytest.raises(ExchangeFailed, match="chunking of the answer is longer than"):
+        await waiter
+    assert wire.is_closing()
+
+
+async def test_a_body_in_chunks_of_one_byte_is_taken() -> None:
+    made, _, _ = connection(max_body_bytes=50_000)
+    waiter = made.exchange(b"POST", 0, 10, 60)
+    feed(made, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    feed(made, b"1\r\nx\r\n" * 50_000 + b"0\r\n\r\n")
+    assert (await waiter).body == b"x" * 50_000
 
 
 async def test_silence_and_the_deadline_are_counted_from_what_arrived_last() -> None:

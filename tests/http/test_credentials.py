@@ -11,14 +11,20 @@ import pytest
 
 from pumphouse.backoff import RetryPolicy
 from pumphouse.clock import VirtualClock
-from pumphouse.errors import ConfigError, NetworkError, NoCredentialsError, TransientError
+from pumphouse.errors import (
+    ConfigError,
+    NetworkError,
+    NoCredentialsError,
+    TransientError,
+    UsageError,
+)
 from pumphouse.hooks import Hooks
 from pumphouse.http import HttpBackend, Keys
 from pumphouse.http.credentials import BotocoreChain, Keeper
 from pumphouse.http.endpoint import Configuration
 from pumphouse.protocol.operations import DeleteMessage, SendMessage
 from support.aws_settings import aws_files  # noqa: F401
-from support.fault_server import FaultServer
+from support.fault_server import FaultServer, Request
 
 pytestmark = pytest.mark.usefixtures("aws_files")
 
@@ -103,8 +109,89 @@ async def test_a_source_is_asked_once_for_many_callers_and_loops() -> None:
 
 async def test_an_empty_key_is_no_key() -> None:
     keeper = Keeper(lambda: Keys("A", ""), VirtualClock(), Hooks())
-    with pytest.raises(NoCredentialsError, match="empty key"):
+    with pytest.raises(NoCredentialsError, match="is empty"):
         await keeper.get()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (None, "returned NoneType; it has to be a plain function"),
+        ({"access_key_id": "hidden"}, "returned dict"),
+        (Keys("AKID", "hidden\n"), "secret_access_key holds what no key has"),
+        (Keys("AKID", "s", "hidden\r\nX-Evil: 1"), "session_token holds what no key has"),
+        (Keys("AKID hidden", "s"), "access_key_id holds what no key has"),
+        (Keys("AKID", "s", "hiddén"), "session_token holds what no key has"),
+        (Keys("AKID", "s", "t", 1.0), "have expired already; is the clock"),
+    ],
+)
+async def test_what_a_source_returns_has_to_be_keys_that_can_sign(given: Keys, words: str) -> None:
+    asked = []
+    keeper = Keeper(lambda: asked.append(1) or given, VirtualClock(), Hooks())
+    for _ in range(20):
+        with pytest.raises(ConfigError, match=words) as caught:
+            await keeper.get()
+        assert "hidden" not in str(caught.value)
+    assert len(asked) == 1  # and not once for each call
+    if isinstance(given, Keys) and given.expires_at is None:
+        with pytest.raises(UsageError, match=words):
+            HttpBackend(credentials=given)
+
+
+async def test_a_source_that_wants_to_end_everything_ends_nothing() -> None:
+    def give_up() -> Keys:
+        raise SystemExit(3)
+
+    with pytest.raises(ConfigError, match="SystemExit"):
+        await Keeper(give_up, VirtualClock(), Hooks()).get()
+
+
+async def test_a_thread_that_can_not_be_started_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    keeper = Keeper(lambda: Keys("AKID", "s"), VirtualClock(), Hooks())
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(ConfigError, match="no thread"):
+            await keeper.get()
+    assert (await keeper.get()).access_key_id == "AKID"
+
+
+async def test_keys_that_many_calls_find_expired_are_fetched_anew_once() -> None:
+    class Refused:
+        """A source that counts; a forgotten source looks everywhere anew."""
+
+        asked = forgotten = 0
+
+        def __call__(self) -> Keys:
+            self.asked += 1
+            return Keys(f"AKID{self.asked}", "secret")
+
+        def forget(self) -> None:
+            self.forgotten += 1
+
+    source = Refused()
+
+    def script(request: Request) -> str:
+        return "expired_token" if "AKID1/" in request.headers["authorization"] else "ok"
+
+    async with (
+        FaultServer(script) as server,
+        HttpBackend(
+            region="eu-west-1",
+            endpoint_url=server.url,
+            credentials=source,
+            retry=RetryPolicy(base_seconds=0.0, cap_seconds=0.0),
+            max_connections=30,
+        ) as backend,
+    ):
+        await asyncio.gather(
+            *(backend.execute(SendMessage(server.queue, f"{n}")) for n in range(30))
+        )
+    assert (source.asked, source.forgotten) == (2, 1)
 
 
 async def test_a_cancelled_caller_does_not_stop_the_renewal() -> None:

@@ -193,10 +193,14 @@ def test_which_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert proxy_for(AWS) is not None
 
 
-@pytest.mark.parametrize("url", ["socks5://x:1", "http://", "http://x:port"])
+@pytest.mark.parametrize(
+    "url",
+    ["socks5://x:1", "http://", "http://x:port", "http://me:hidden@[x", "http://me:hidden@x:99999"],
+)
 def test_a_proxy_that_is_none(url: str) -> None:
-    with pytest.raises(ConfigError, match="HTTPS_PROXY"):
+    with pytest.raises(ConfigError, match="HTTPS_PROXY") as caught:
         parse_proxy(url)
+    assert "hidden" not in str(caught.value)
 
 
 def test_a_proxys_credentials_are_in_no_repr() -> None:

@@ -153,6 +153,30 @@ def test_a_profile_that_does_not_exist_and_an_endpoint_that_is_none(
         configured("eu-west-1").endpoint("sqs", "")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://user:hidden@127.0.0.1",
+        "ftp://user:hidden@127.0.0.1",
+        "user:hidden@127.0.0.1:9324",
+        "https://127.0.0.1/?token=hidden",
+        "http://a..b:9324",
+        "http://" + "a" * 64 + ".example",
+        "http://127.0.0.1:0",
+        "http://127.0.0.1/a path",
+        "http://127.0.0.1/\x7f",
+        "http://bücher.example",
+        "http://[::1",
+        "127.0.0.1:9324",
+        "",
+    ],
+)
+def test_an_endpoint_url_that_is_none_is_refused_before_anything_is_sent(text: str) -> None:
+    with pytest.raises(UsageError, match="endpoint_url") as caught:
+        HttpBackend(region="eu-west-1", endpoint_url=text)
+    assert "hidden" not in str(caught.value)
+
+
 def test_a_path_before_the_endpoint_stays() -> None:
     endpoint, _ = configured("eu-west-1", "http://localhost:4566/sqs").endpoint("sqs", "")
     assert endpoint.path == "/sqs"

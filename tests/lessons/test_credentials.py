@@ -148,6 +148,31 @@ async def test_c2_twenty_minutes_of_skew_are_corrected_once(
     assert "clock" in caplog.text
 
 
+async def test_c2_fifty_calls_at_once_are_all_corrected(clock: VirtualClock) -> None:
+    async with FaultServer() as server:
+        skewed = Skewed(clock, server, 1200.0)
+        late: list[Request] = []
+
+        def script(request: Request) -> str:
+            play = skewed(request)
+            if play == "skewed":
+                late.append(request)
+            return play
+
+        server.script = script
+        async with HttpBackend(
+            region="us-east-1",
+            endpoint_url=server.url,
+            credentials=Keys("A", "B"),
+            clock=clock,
+            max_connections=50,
+        ) as backend, asyncio.TaskGroup() as calls:
+            for number in range(50):
+                calls.create_task(backend.execute(SendMessage(server.queue, f"{number}")))
+        assert len(late) > 1  # they were under way when the first was corrected
+        assert server.ledger.stored.total() == 50
+
+
 @pytest.mark.parametrize("date", ["", "yesterday", "now"])
 async def test_c2_skew_that_can_not_be_corrected_is_its_own_error(
     clock: VirtualClock, date: str

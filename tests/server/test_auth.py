@@ -163,6 +163,29 @@ async def test_what_was_changed_after_signing() -> None:
         assert "InvalidSignatureException" in body
 
 
+async def test_an_old_request_with_a_second_date_is_no_new_one() -> None:
+    old = _request(NOW - 7 * 3600)
+    date = (b"x-amz-date", amz_date(NOW).encode())
+    for fields in ([*old.fields, date], [date, *old.fields]):
+        status, body = await _answer(old._replace(fields=fields, headers=dict(fields)))
+        assert status == 403
+        assert "InvalidSignatureException" in body
+
+
+async def test_a_target_that_was_not_signed() -> None:
+    signed = _request(NOW)
+    headers = {"host": "127.0.0.1", "content-type": "application/x-amz-json-1.0"}
+    added = sign(
+        KEYS, "us-east-1", "sqs", amz_date(NOW), "POST", "http://127.0.0.1/", headers, b"{}"
+    )
+    fields = [(name.encode(), value.encode()) for name, value in headers.items()]
+    fields += [(name.lower().encode(), value.encode()) for name, value in added.items()]
+    fields.append((b"x-amz-target", b"AmazonSQS.ListQueues"))
+    status, body = await _answer(signed._replace(fields=fields, headers=dict(fields)))
+    assert status == 403
+    assert "InvalidSignatureException" in body
+
+
 async def test_a_signature_for_another_service() -> None:
     status, body = await _answer(_request(NOW, service="sns"))
     assert status == 403

@@ -327,6 +327,34 @@ async def test_the_largest_batch_passes(plain: Served) -> None:
     assert refused.json()["__type"].endswith("InvalidMessageContents")
 
 
+@pytest.mark.parametrize("endless", [b"2\r\n{}\r\n0\r\nx: ", b"2;q=", b"2\r\n{}\r\n0\r\n"])
+async def test_chunking_without_an_end_is_refused(plain: Served, endless: bytes) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    more = b"x: y\r\n" if endless.endswith(b"0\r\n") else b"xxxxxx"
+    async with connect(plain.port) as connection:
+        await connection.send(head + endless)
+        await connection.send(more * (MAX_HEADER_BYTES // 6 + 10))
+        assert (await connection.answer()).status == 431
+        assert await connection.ended()
+
+
+async def test_a_trailer_changes_nothing_of_the_request(plain: Served) -> None:
+    async with connect(plain.port) as connection:
+        await connection.send(
+            b"POST / HTTP/1.1\r\nHost: one\r\nX-Amz-Target: AmazonSQS.GetQueueUrl\r\n"
+            b"Transfer-Encoding: chunked\r\nTrailer: Host, X-Amz-Target\r\n\r\n"
+            b'15\r\n{"QueueName":"plain"}\r\n0\r\n'
+            b"Host: two\r\nX-Amz-Target: AmazonSQS.PurgeQueue\r\n\r\n"
+        )
+        answer = await connection.answer()
+        assert answer.json() == {"QueueUrl": "http://one/000000000000/plain"}
+
+
+async def test_http_1_0_has_no_interim_answers(plain: Served) -> None:
+    request = _send(Expect="100-continue").replace(b"HTTP/1.1", b"HTTP/1.0", 1)
+    assert (await ask(plain.port, request)).status == 200
+
+
 async def test_headers_without_an_end_are_refused(plain: Served) -> None:
     async with connect(plain.port) as connection:
         await connection.send(b"POST / HTTP/1.1\r\nHost: x\r\nX-Long: ")

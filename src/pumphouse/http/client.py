@@ -60,6 +60,8 @@ _log = logging.getLogger("pumphouse.http")
 
 USER_AGENT = f"pumphouse/{version('pumphouse')} Python/{platform.python_version()}"
 MAX_RETRY_AFTER_SECONDS = 60.0
+MIN_SECRET_CHARACTERS = 16
+"""What is shorter is no key of AWS's; a local endpoint takes `any`, which is a word as well."""
 SKEW_SECONDS = 30.0
 """A clock that differs by less than this is not why a signature was refused."""
 
@@ -101,6 +103,7 @@ class _Call:
         "deadline",
         "keys",
         "operation",
+        "skew",
         "started",
         "target",
         "wait",
@@ -116,6 +119,7 @@ class _Call:
         self.deadline = now + total_seconds + self.wait
         self.attempt = 1
         self.keys: Keys | None = None
+        self.skew = 0.0
         self.answer: Answer | None = None
 
     def again(self, now: float) -> None:
@@ -211,14 +215,14 @@ class HttpBackend:
                 answer = await self._attempt(pool, call)
                 result: R = call.wire.decode(operation, *answer)
             except PumphouseError as error:
-                failed = error
+                failed = _veiled(call, error)
             else:
                 self._tell_end(call, None)
                 return result
             self._tell_end(call, failed)
             if isinstance(failed, ClockSkewError) and not corrected:
                 corrected = True
-                if self._correct_clock(call.answer):
+                if self._correct_clock(call):
                     call.again(self.clock.monotonic())
                     continue  # it was refused unread, so this is no retry
             if (delay := self._delay(call, failed)) is None:
@@ -244,6 +248,7 @@ class HttpBackend:
         if keys is None:
             keys = await self._in_time(self._keeper.get(), call, "the credentials")
         call.keys = keys
+        call.skew = self._skew
         writer = self._writers.get(endpoint)
         if writer is None or writer.keys is not keys:
             writer = self._writers[endpoint] = RequestWriter(endpoint, keys, USER_AGENT)
@@ -327,17 +332,19 @@ class HttpBackend:
             self._dated = (second, date)
         return date
 
-    def _correct_clock(self, answer: Answer | None) -> bool:
-        """Take over the clock of an answer; False where it differs too little to help."""
-        if answer is None:
+    def _correct_clock(self, call: _Call) -> bool:
+        """Take over the clock of an answer; False where it is what the call was signed by."""
+        if call.answer is None:
             return False
         try:
-            theirs = parsedate_to_datetime(answer.headers["date"]).timestamp()
+            theirs = parsedate_to_datetime(call.answer.headers["date"]).timestamp()
         except (KeyError, ValueError, TypeError, OverflowError):
             return False
         skew = theirs - self.clock.now()
-        if abs(skew - self._skew) < SKEW_SECONDS:
+        if abs(skew - call.skew) < SKEW_SECONDS:
             return False
+        if abs(skew - self._skew) < SKEW_SECONDS:
+            return True  # another call has brought it meanwhile
         self._skew = skew
         _log.warning("this machine's clock is %.0f seconds off; signing by the service's", -skew)
         self.hooks.emit(ClockCorrected(skew))
@@ -400,6 +407,29 @@ class HttpBackend:
         state = "closed" if self._loops.closed else "open"
         failing = "" if self._keeper.healthy else "; credentials failing"
         return f"<HttpBackend {state}: {self._loops!r}{failing}>"
+
+
+def _veiled(call: _Call, error: PumphouseError) -> PumphouseError:
+    """The error, without the session token and the keys that its answer repeats.
+
+    AWS explains a wrong signature with the canonical request, token and all, and a proxy's page may
+    show any header.
+    """
+    answer, keys = call.answer, call.keys
+    if answer is None or keys is None:
+        return error
+    body = answer.body
+    for secret in (keys.session_token, keys.secret_access_key):
+        if secret and len(secret) >= MIN_SECRET_CHARACTERS:
+            body = body.replace(secret.encode(), b"...")
+    if body is answer.body:
+        return error
+    try:
+        call.wire.decode(call.operation, answer.status, answer.headers, body)
+    except PumphouseError as veiled:
+        veiled.__context__ = None  # the other one
+        return veiled
+    return error
 
 
 def _retry_after(answer: Answer | None) -> float:

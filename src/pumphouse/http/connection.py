@@ -27,6 +27,8 @@ from pumphouse.clock import Clock, Timer
 
 READ_BYTES = 65_536
 MAX_HEADER_BYTES = 65_536
+MAX_FRAMING = 8
+"""How many bytes of chunking may stand around each byte of a body; chunks of one byte have five."""
 PROBE_AFTER_SECONDS = 1.0
 """A connection that was idle for this long is looked at before it is used again."""
 
@@ -136,7 +138,7 @@ class Connection(asyncio.BufferedProtocol):
         self._head: list[bytes] = []  # what arrived until the header was whole
         self._chunks: list[bytes] = []
         self._body_bytes = 0
-        self._head_bytes = 0
+        self._bytes = 0  # of this answer so far, its framing included
         self._status = 0  # 0 until the header of the last answer is whole
         self._answered = False
         self._complete = False
@@ -253,7 +255,6 @@ class Connection(asyncio.BufferedProtocol):
         data = self._buffer[:nbytes]
         if not self._status:
             self._head.append(bytes(data))
-            self._head_bytes += nbytes
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -263,8 +264,11 @@ class Connection(asyncio.BufferedProtocol):
             self._keep_alive = False  # something follows the answer, and it is not for us
         if self._complete:
             self._succeed()
-        elif not self._status and self._head_bytes > MAX_HEADER_BYTES:
-            self._fail(f"the header of the answer is longer than {MAX_HEADER_BYTES} bytes")
+            return
+        self._bytes += nbytes
+        if self._bytes > MAX_HEADER_BYTES + MAX_FRAMING * self._body_bytes:
+            what = "chunking" if self._status else "header"
+            self._fail(f"the {what} of the answer is longer than {MAX_HEADER_BYTES} bytes")
         else:
             self._due = min(self._monotonic() + self._silence_seconds, self._deadline)
 
@@ -322,7 +326,7 @@ class Connection(asyncio.BufferedProtocol):
             self._head = []
             if chunks:
                 self._chunks = []
-            self._body_bytes = self._head_bytes = self._status = 0
+            self._body_bytes = self._bytes = self._status = 0
             self._answered = self._complete = False
             self._idle_since = now = self._monotonic()
             self._wait_until(now + self._idle_seconds)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumphouse.backoff import full_jitter
 from pumphouse.clock import Clock
-from pumphouse.errors import ConfigError, NoCredentialsError, PumphouseError
+from pumphouse.errors import ConfigError, NoCredentialsError, PumphouseError, UsageError
 from pumphouse.hooks import Hooks
 from pumphouse.http.events import CredentialsFailed, CredentialsLoaded
 from pumphouse.protocol.sigv4 import Keys
@@ -47,6 +47,8 @@ class Keeper:
         self._keys: Keys | None = None
         self._renew_at = 0.0  # seconds since the epoch
         if isinstance(source, Keys):
+            if fault := _fault(source):
+                raise UsageError(fault)
             self._keys, self._renew_at = source, _NEVER
             self._source: Source = partial(copy.copy, source)
         else:
@@ -94,9 +96,10 @@ class Keeper:
     def expire(self, keys: Keys) -> None:
         """AWS calls these keys expired, whatever they said themselves."""
         with self._lock:
-            if self._keys is keys:
-                self._keys = None
-                self._renew_at = 0.0
+            if self._keys is not keys:
+                return  # others have said so before
+            self._keys = None
+            self._renew_at = 0.0
         if (forget := getattr(self._source, "forget", None)) is not None:
             forget()
 
@@ -111,23 +114,30 @@ class Keeper:
         with self._lock:
             due = self.current() is None and self._clock.now() >= self._retry_at
             if self._running is None and due:
-                self._running = Future()
-                self._running.set_running_or_notify_cancel()
-                threading.Thread(
-                    target=self._renew,
-                    args=(self._running,),
-                    name="pumphouse-credentials",
-                    daemon=True,
-                ).start()
+                running: Future[None] = Future()
+                running.set_running_or_notify_cancel()
+                thread = threading.Thread(
+                    target=self._renew, args=(running,), name="pumphouse-credentials", daemon=True
+                )
+                try:
+                    thread.start()
+                except RuntimeError:
+                    raise ConfigError("no thread could be started for the credentials") from None
+                self._running = running  # once its thread is there to end it
             return self._running
 
     def _renew(self, running: Future[None]) -> None:
         """One run of the source, in its own thread."""
         try:
             keys = self._source()
-            if not keys.access_key_id or not keys.secret_access_key:
-                raise NoCredentialsError("the source of credentials returned an empty key")
-        except Exception as error:
+            if fault := _fault(keys):
+                raise NoCredentialsError(fault)
+            if keys.expires_at is not None and keys.expires_at <= self._clock.now():
+                raise ConfigError(
+                    "the credentials that were loaded have expired already; "
+                    "is the clock of this machine right?"
+                )
+        except BaseException as error:  # whoever waits is told, whatever the source does
             event: object = self._failed(_explained(error))
         else:
             event = self._loaded(keys)
@@ -160,13 +170,32 @@ class Keeper:
         return f"<Keeper {state}{'' if self.healthy else ', failing'}>"
 
 
+def _fault(keys: object) -> str:
+    """What makes it impossible to sign with something, in words that repeat none of it; or ""."""
+    if not isinstance(keys, Keys):
+        return (
+            f"the source of credentials returned {type(keys).__name__}; "
+            "it has to be a plain function that returns pumphouse.Keys"
+        )
+    if not keys.access_key_id or not keys.secret_access_key:
+        return "the access key id or the secret access key is empty"
+    for name in ("access_key_id", "secret_access_key", "session_token"):
+        text = getattr(keys, name) or ""
+        good = isinstance(text, str) and text.isprintable() and text == text.strip()
+        if good and name != "secret_access_key":  # the others stand in a header
+            good = text.isascii() and " " not in text
+        if not good:
+            return f"{name} holds what no key has; is there a space or a line break at its end?"
+    return ""
+
+
 def _renewal(keys: Keys, now: float) -> float:
     if keys.expires_at is None:
         return _NEVER
     return keys.expires_at - min(RENEW_BEFORE_SECONDS, max(0.0, keys.expires_at - now) / 3)
 
 
-def _explained(error: Exception) -> PumphouseError:
+def _explained(error: BaseException) -> PumphouseError:
     """The error as callers see it. What a credential process printed may hold a secret."""
     if isinstance(error, PumphouseError):
         return error
@@ -185,15 +214,16 @@ class BotocoreChain:
         self._found: Any = None
 
     def __call__(self) -> Keys:
-        if self._found is None:
-            self._found = self._configuration.session.get_credentials()
-            if self._found is None:
+        found = self._found  # `forget` may come in between
+        if found is None:
+            found = self._found = self._configuration.session.get_credentials()
+            if found is None:
                 raise NoCredentialsError(
                     "no AWS credentials in the environment, the profile, or the instance; "
                     "see 'Configure the AWS SDK credential chain', or give credentials=…"
                 )
-        frozen = self._found.get_frozen_credentials()
-        expiry = getattr(self._found, "_expiry_time", None)
+        frozen = found.get_frozen_credentials()
+        expiry = getattr(found, "_expiry_time", None)
         return Keys(
             frozen.access_key,
             frozen.secret_key,

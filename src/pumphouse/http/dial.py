@@ -68,11 +68,11 @@ def proxy_for(origin: Origin) -> Proxy | None:
 
 def parse_proxy(url: str) -> Proxy:
     """`http://user:password@host:port`; without a scheme it is http."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
     try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
         port = parts.port
     except ValueError:
-        raise ConfigError("HTTPS_PROXY has a port that is no number") from None
+        raise ConfigError("HTTPS_PROXY is no URL, or its port is no number") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError("HTTPS_PROXY has to be http://[user:password@]host:port, or https://…")
     authorization = None
@@ -123,7 +123,7 @@ async def dial(
         raise NetworkError(f"no connection to {where} in {timeout_seconds:g} seconds") from None
     except ssl.SSLCertVerificationError as error:
         raise NetworkError(f"{where} is not trusted: {error.verify_message}") from error
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter for a name that can be none
         raise NetworkError(f"no connection to {where}: {error or type(error).__name__}") from error
 
 

@@ -54,15 +54,19 @@ def check_endpoint_url(url: str) -> Origin:
     try:
         parts = urlsplit(url)
         port = parts.port
+        host = parts.hostname or ""
+        host.encode("idna")  # as the socket does, which has no error of its own for it
     except (ValueError, TypeError, AttributeError):
-        raise UsageError("endpoint_url is no URL, or its port is no number") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"endpoint_url has to be http://host[:port] or https://…, not {url!r}")
-    if parts.username is not None:
+        raise UsageError("endpoint_url is no URL, or its host or its port is none") from None
+    if "@" in url:
         raise UsageError("endpoint_url holds a user; credentials have an argument of their own")
     if parts.query or parts.fragment:
-        raise UsageError(f"endpoint_url can't have a query or a fragment: {url!r}")
-    return Origin(parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80))
+        raise UsageError("endpoint_url can't have a query or a fragment")
+    if parts.scheme not in ("http", "https") or not host or port == 0:
+        raise UsageError(f"endpoint_url has to be http://host[:port] or https://…, not {url!r}")
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise UsageError(f"endpoint_url holds a character that has to be encoded: {url!r}")
+    return Origin(parts.scheme, host, port or (443 if parts.scheme == "https" else 80))
 
 
 def check_region(region: str) -> str:

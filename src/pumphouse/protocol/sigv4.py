@@ -297,13 +297,17 @@ def matches(
     headers: Iterable[tuple[str, str]],
     body: bytes,
 ) -> bool:
-    """Whether a request was signed with this secret.
+    """Whether a request was signed with this secret: its host, its one date, and all `X-Amz-…`.
 
-    Says nothing of the date's distance from now, the scope, or which headers have to be signed.
+    Says nothing of the date's distance from now, or the scope.
     """
     carried = [(name.lower(), value) for name, value in headers]
-    date = next((value.strip() for name, value in carried if name == "x-amz-date"), "")
-    if date[:8] != claim.day or {"host", "x-amz-date"} - set(claim.signed_headers):
+    dates = [value.strip() for name, value in carried if name == "x-amz-date"]
+    if len(dates) != 1 or dates[0][:8] != claim.day:
+        return False
+    [date] = dates
+    must = {"host"} | {name for name, _ in carried if name.startswith("x-amz-")}
+    if must - set(claim.signed_headers):
         return False
     signed = [
         (name, value)

@@ -32,6 +32,8 @@ from pumphouse.server.wire import Request, Response
 
 MAX_HEADER_BYTES = 64 * 1024
 """The largest request line and headers together."""
+MAX_FRAMING = 8
+"""How many bytes of chunking may stand around each byte of a body; chunks of one byte have five."""
 READ_SECONDS = 30.0
 """How long a client may take to send one request."""
 KEEP_ALIVE_SECONDS = 75.0
@@ -79,7 +81,7 @@ class Connection(asyncio.Protocol):
         # what is being read
         self._reading = False
         self._in_body = False
-        self._header_bytes = 0
+        self._bytes = 0  # of this request so far, its framing included
         self._body_bytes = 0
         self._url = b""
         self._fields: list[tuple[bytes, bytes]] = []
@@ -118,14 +120,13 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return  # what a refused client still sends
-        if not self._in_body:
-            self._header_bytes += len(data)
+        self._bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._refuse(400)
         else:
-            if not self._in_body and self._header_bytes > MAX_HEADER_BYTES:
+            if self._bytes > MAX_HEADER_BYTES + MAX_FRAMING * self._body_bytes:
                 self._refuse(431)
 
     def pause_writing(self) -> None:
@@ -171,15 +172,19 @@ class Connection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._fields.append((name.lower(), value))
+        if not self._in_body:  # a trailer says nothing of a request that is read by its header
+            self._fields.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         self._in_body = True
         for name, value in self._fields:
             if name == b"content-length" and int(value) > self._endpoint.max_body_bytes:
                 self._refuse(413)
-            elif name == b"expect" and not self._answering and not self._closing:
+            elif name == b"expect" and not (self._answering or self._closing or self._is_1_0()):
                 self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _is_1_0(self) -> bool:
+        return bool(self._parser.get_http_version() == "1.0")  # which has no interim answers
 
     def on_body(self, body: bytes) -> None:
         if self._closing:
@@ -194,7 +199,7 @@ class Connection(asyncio.Protocol):
             return
         self._reading = False
         self._in_body = False
-        self._header_bytes = 0
+        self._bytes = 0
         self._waiting.append((self._request(), self._parser.should_keep_alive()))
         if self._answering or self._blocked:
             self._hold()
