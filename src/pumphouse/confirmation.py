@@ -1,7 +1,10 @@
 """What an answer means for each message that was sent: `confirm`, and `classify_error`.
 
-A message is stored only when the answer says so and names the MD5s of what was sent. It is refused,
-throttled or failed when the answer says that. Everything else is unknown: an entry that the answer
+A message is stored in a queue only when the answer says so and names the MD5s of what was sent
+(`stored_in_queue`). SNS answers no MD5: a message to a topic is stored when the answer has an id for
+it (`stored_in_topic`), and that it arrived as it was sent is what the request's signature is for,
+which covers the SHA-256 of the body. A message is refused, throttled or failed when the answer says
+that. Everything else is unknown: an entry that the answer
 leaves out or contradicts itself about, an MD5 that differs, an answer that was lost. What is done
 about it is for `batcher.py` to decide.
 """
@@ -10,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pumphouse.backoff import full_jitter
 from pumphouse.errors import (
@@ -23,15 +26,26 @@ from pumphouse.errors import (
 )
 from pumphouse.model import Receipt
 from pumphouse.protocol import faults
-from pumphouse.protocol.attributes import md5_of_attributes
+from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES, md5_of_attributes
 from pumphouse.protocol.operations import (
     Attributes,
     SendMessageBatchResult,
     SendMessageBatchResultEntry,
     SendMessageResult,
 )
+from pumphouse.protocol.sns_operations import (
+    PublishBatchResult,
+    PublishBatchResultEntry,
+    PublishResult,
+)
 
 Outcome = Receipt | PumphouseError
+Answer = SendMessageResult | SendMessageBatchResult | PublishResult | PublishBatchResult
+Judge = Callable[[str, "Sent", Any], Outcome]
+"""What it comes to that an answer calls a message stored: asked with a queue's URL or a topic's ARN,
+the message, and what the answer says of it."""
+
+_POSITIONS = {str(position): position for position in range(MAX_BATCH_ENTRIES)}
 
 
 class Confirmed(NamedTuple):
@@ -85,59 +99,10 @@ def classify_error(
     return error
 
 
-def confirm(
-    queue_url: str,
-    sent: Sequence[Sent],
-    answer: SendMessageResult | SendMessageBatchResult | PumphouseError,
-    *,
-    delay: Callable[[int], float] = full_jitter,
-) -> Confirmed:
-    """The outcome of every message of a request.
-
-    The ids of a batch's entries are their positions, from "0". An error is every message's, as if
-    each had been sent alone. `delay` draws the delay after a throttled attempt, from 1.
-    """
-    if isinstance(answer, PumphouseError):
-        if isinstance(answer, UnexpectedAnswerError) and answer.status in (429, 503):
-            answer = _busy(answer)
-        if isinstance(answer, ThrottledError) and not answer.retry_after_seconds:
-            answer.retry_after_seconds = delay(sent[0].tries)
-        return Confirmed([_own(answer) for _ in sent], [], True)
-    if isinstance(answer, SendMessageResult):
-        return Confirmed([_stored(queue_url, sent[0], answer)], [], False)
-    outcomes: list[Outcome | None] = [None] * len(sent)
-    strangers: list[str] = []
-    for stored in answer.successful:
-        if (at := _position(stored.id, len(sent))) < 0:
-            strangers.append(stored.id)
-        elif outcomes[at] is None:
-            outcomes[at] = _stored(queue_url, sent[at], stored)
-        else:
-            outcomes[at] = _contradiction(stored.id)
-    for failed in answer.failed:
-        if (at := _position(failed.id, len(sent))) < 0:
-            strangers.append(failed.id)
-        elif outcomes[at] is None:
-            status = 400 if failed.sender_fault else 500
-            outcomes[at] = classify_error(
-                status, failed.code, failed.message, sent[at].tries, delay=delay
-            )
-        else:
-            outcomes[at] = _contradiction(failed.id)
-    settled = [_missing(at) if got is None else got for at, got in enumerate(outcomes)]
-    return Confirmed(settled, strangers, False)
-
-
-def _position(entry_id: str, count: int) -> int:
-    """Which entry an id means, or -1: only the very ids that were sent are known."""
-    if len(entry_id) == 1 and "0" <= entry_id <= "9" and (at := ord(entry_id) - 48) < count:
-        return at
-    return -1
-
-
-def _stored(
+def stored_in_queue(
     queue_url: str, sent: Sent, answer: SendMessageResult | SendMessageBatchResultEntry
 ) -> Outcome:
+    """A receipt where the answer names the MD5s of what was sent, otherwise `Md5MismatchError`."""
     if sent.md5_of_body != answer.md5_of_message_body:
         return Md5MismatchError("body", sent.md5_of_body, answer.md5_of_message_body)
     if (expected := sent.md5_of_attributes) is not None:
@@ -149,6 +114,62 @@ def _stored(
         if system != got:
             return Md5MismatchError("system attributes", system, got)
     return Receipt(answer.message_id, queue_url, answer.sequence_number, sent.deduplication_id)
+
+
+def stored_in_topic(
+    topic_arn: str, sent: Sent, answer: PublishResult | PublishBatchResultEntry
+) -> Outcome:
+    """A receipt where the answer has a message id, otherwise `OutcomeUnknownError`."""
+    if not answer.message_id:
+        return OutcomeUnknownError("the answer has no id for a message that it calls published")
+    return Receipt(answer.message_id, "", answer.sequence_number, sent.deduplication_id, topic_arn)
+
+
+def confirm(
+    address: str,
+    sent: Sequence[Sent],
+    answer: Answer | PumphouseError,
+    *,
+    stored: Judge = stored_in_queue,
+    delay: Callable[[int], float] = full_jitter,
+) -> Confirmed:
+    """The outcome of every message of a request.
+
+    `address` is the queue's URL or the topic's ARN; `stored` judges what the answer calls stored.
+    The ids of a batch's entries are their positions, from "0". An error is every message's, as if
+    each had been sent alone. `delay` draws the delay after a throttled attempt, from 1.
+    """
+    if isinstance(answer, PumphouseError):
+        if isinstance(answer, UnexpectedAnswerError) and answer.status in (429, 503):
+            answer = _busy(answer)
+        if isinstance(answer, ThrottledError) and not answer.retry_after_seconds:
+            answer.retry_after_seconds = delay(sent[0].tries)
+        return Confirmed([_own(answer) for _ in sent], [], True)
+    if isinstance(answer, SendMessageResult | PublishResult):
+        return Confirmed([stored(address, sent[0], answer)], [], False)
+    count = len(sent)
+    outcomes: list[Outcome | None] = [None] * count
+    strangers: list[str] = []
+    for entry in answer.successful:
+        entry_id = entry.id or ""
+        if (at := _POSITIONS.get(entry_id, count)) >= count:
+            strangers.append(entry_id)
+        elif outcomes[at] is None:
+            outcomes[at] = stored(address, sent[at], entry)
+        else:
+            outcomes[at] = _contradiction(entry_id)
+    for failed in answer.failed:
+        if (at := _POSITIONS.get(failed.id, count)) >= count:
+            strangers.append(failed.id)
+        elif outcomes[at] is None:
+            status = 400 if failed.sender_fault else 500
+            outcomes[at] = classify_error(
+                status, failed.code, failed.message, sent[at].tries, delay=delay
+            )
+        else:
+            outcomes[at] = _contradiction(failed.id)
+    settled = [_missing(at) if got is None else got for at, got in enumerate(outcomes)]
+    return Confirmed(settled, strangers, False)
 
 
 def _own(error: PumphouseError) -> PumphouseError:

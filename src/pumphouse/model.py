@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """SQS's word that a message is stored.
 
-    `sequence_number` is set on FIFO queues only: 20 digits that grow within a group.
+class Receipt(msgspec.Struct, frozen=True, gc=False):
+    """The service's word that a message is stored: by SQS in a queue, or by SNS for a topic.
+
+    `queue_url` is "" for a message to a topic, and `topic_arn` is None for one to a queue.
+    `sequence_number` is set on FIFO queues and topics only: 20 digits that grow within a group.
     `deduplication_id` is the one that was sent, where one was.
     """
 
@@ -17,6 +19,7 @@ class Receipt:
     queue_url: str
     sequence_number: str | None = None
     deduplication_id: str | None = None
+    topic_arn: str | None = None
 
 
 class Lease:

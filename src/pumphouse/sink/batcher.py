@@ -185,9 +185,10 @@ class Batcher:
         retries: list[tuple[Outgoing, float]] = []
         failed: list[tuple[Outgoing, PumphouseError]] = []
         draws: dict[int, float] = {}  # shared, so that what failed together goes together again
+        stored = 0
         for entry, outcome in zip(batch, outcomes, strict=True):
             if not isinstance(outcome, PumphouseError):
-                self.counts["stored"] += 1
+                stored += 1
                 if not entry.done.done():
                     entry.done.set_result(outcome)
                 continue
@@ -203,6 +204,7 @@ class Batcher:
                 retries.append((entry, now + wait))
             else:
                 failed.append((entry, _truth(entry, outcome)))
+        self.counts["stored"] += stored
         if not self._given_up:
             self._schedule.finish(batch, retries, now)
             self._pump(now)

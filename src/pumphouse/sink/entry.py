@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
+
 from pumphouse.errors import PumphouseError
 from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES
 
@@ -26,7 +28,7 @@ class Limits:
     batch_queue_tenant_max: int = 1_024
 
 
-class Entry:
+class Entry(msgspec.Struct, eq=False):
     """One message on its way: what is scheduled, sent and settled.
 
     A base class: what is in the message is for `outgoing.py` to add. `done` is what the caller
@@ -34,32 +36,17 @@ class Entry:
     requests that carried it.
     """
 
-    __slots__ = (
-        "alone",
-        "arrived",
-        "done",
-        "error",
-        "first_try",
-        "first_unknown",
-        "lane",
-        "size",
-        "state",
-        "tenant",
-        "tries",
-    )
-
-    def __init__(self, done: Any, size: int, tenant: str, lane: str) -> None:
-        self.done = done
-        self.size = size
-        self.tenant = tenant
-        self.lane = lane
-        self.state = NEW
-        self.arrived = 0.0
-        self.tries = 0
-        self.first_try = 0.0
-        self.first_unknown: float | None = None
-        self.error: PumphouseError | None = None
-        self.alone = False
+    done: Any
+    size: int
+    tenant: str
+    lane: str
+    state: int = NEW
+    arrived: float = 0.0
+    tries: int = 0
+    first_try: float = 0.0
+    first_unknown: float | None = None
+    error: PumphouseError | None = None
+    alone: bool = False
 
     def __repr__(self) -> str:
         state = ("new", "parked", "waiting", "later", "sent", "done")[self.state]

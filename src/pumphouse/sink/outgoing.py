@@ -33,40 +33,25 @@ from pumphouse.sink.entry import Entry
 AttributeValue = str | bytes | int | float | MessageAttributeValue | None
 
 
-class Outgoing(Entry):
+class Outgoing(Entry, eq=False):
     """An `Entry` with the message that it stands for.
 
     What a function that picks a message's group may look at: `original` (what was given to
     `send`), `tenant`, `source`, `id`, `replay_id`, `attributes`.
     """
 
-    __slots__ = (
-        "attributes",
-        "body",
-        "deduplication_id",
-        "delay",
-        "group_id",
-        "id",
-        "md5_of_attributes",
-        "md5_of_body",
-        "original",
-        "replay_id",
-        "source",
-        "system_attributes",
-    )
-
-    original: object
-    body: str
-    attributes: Attributes | None
-    md5_of_body: str
-    md5_of_attributes: str | None
-    system_attributes: Attributes | None
-    group_id: str | None
-    deduplication_id: str | None
-    delay: int | None
-    id: str | None
-    source: str | None
-    replay_id: str | None
+    original: object = None
+    body: str = ""
+    attributes: Attributes | None = None
+    md5_of_body: str = ""
+    md5_of_attributes: str | None = None
+    system_attributes: Attributes | None = None
+    group_id: str | None = None
+    deduplication_id: str | None = None
+    delay: int | None = None
+    id: str | None = None
+    source: str | None = None
+    replay_id: str | None = None
 
 
 class SendOptions(TypedDict, total=False):
