@@ -26,6 +26,7 @@ async def deliver(delivery: HttpDelivery) -> int:
     """
     if not is_loopback(delivery.url):
         raise ConnectionRefusedError(f"{delivery.url} is not on this machine")
+    request = _request(delivery)
     parts = urlsplit(delivery.url)
     secure = parts.scheme == "https"
     host = parts.hostname or ""
@@ -36,7 +37,7 @@ async def deliver(delivery: HttpDelivery) -> int:
         address, port, ssl=secure or None, server_hostname=host if secure else None
     )
     try:
-        writer.write(_request(delivery))
+        writer.write(request)
         await writer.drain()
         return await _status(reader)
     finally:
