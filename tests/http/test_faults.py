@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 
@@ -29,13 +28,13 @@ from pumphouse.http import HttpBackend, Keys
 from pumphouse.http.events import RequestStarted
 from pumphouse.model import Receipt
 from pumphouse.protocol.operations import (
-    Attributes,
     DeleteMessage,
     SendMessage,
     SendMessageBatch,
     SendMessageBatchRequestEntry,
 )
 from support.fault_server import PLAYS, FaultServer, Request
+from support.sent import Sent
 
 KEYS = Keys("AKIDEXAMPLE", "secret")
 QUICK = RetryPolicy(base_seconds=0.0, cap_seconds=0.0, max_attempts=4, budget_seconds=None)
@@ -218,15 +217,6 @@ async def test_a_proxys_page_does_not_settle_an_earlier_doubt_either() -> None:
 
 
 # --- ten thousand calls ---------------------------------------------------------------------------
-
-
-@dataclass
-class Sent:
-    body: str
-    attributes: Attributes | None = None
-    system_attributes: Attributes | None = None
-    deduplication_id: str | None = None
-    tries: int = 1
 
 
 async def test_ten_thousand_mixed_calls_end_as_what_the_ledger_says() -> None:

@@ -6,7 +6,6 @@ import asyncio
 import sys
 import textwrap
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from pumphouse.http import HttpBackend, Keys
 from pumphouse.http.events import RequestStarted, RetryScheduled
 from pumphouse.model import Receipt
 from pumphouse.protocol.operations import (
-    Attributes,
     DeleteMessage,
     DeleteMessageBatch,
     DeleteMessageBatchRequestEntry,
@@ -29,6 +27,7 @@ from pumphouse.protocol.operations import (
     SendMessageBatchRequestEntry,
 )
 from support.fault_server import FaultServer, Request, md5
+from support.sent import Sent
 
 KEYS = Keys("AKIDEXAMPLE", "secret")
 
@@ -233,15 +232,6 @@ async def test_p5_a_forked_child_has_a_fresh_pool_and_never_the_parents_sockets(
 
 
 # --- batches --------------------------------------------------------------------------------------
-
-
-@dataclass
-class Sent:
-    body: str
-    attributes: Attributes | None = None
-    system_attributes: Attributes | None = None
-    deduplication_id: str | None = None
-    tries: int = 1
 
 
 async def test_b1_exact_results_for_each_entry() -> None:
