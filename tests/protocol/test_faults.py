@@ -157,10 +157,15 @@ def test_a_skewed_clock_is_told_from_a_wrong_key(message: str) -> None:
     assert type(wrong) is RefusedConfigError
 
 
-def test_an_expired_handle_is_told_by_its_words() -> None:
-    words = (
-        "Value h for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
-    )
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "The receipt handle has expired.",
+        "Message does not exist or is not available for visibility timeout change.",
+    ],
+)
+def test_a_lease_that_is_over_is_told_by_its_words(reason: str) -> None:
+    words = f"Value h for parameter ReceiptHandle is invalid. Reason: {reason}"
     assert type(from_answer("InvalidParameterValue", words, status=400)) is ReceiptHandleExpired
     assert type(from_answer("InvalidParameterValue", "else", status=400)) is RefusedError
 

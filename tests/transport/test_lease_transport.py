@@ -22,7 +22,6 @@ from pumphouse.errors import (
     QueueNameExists,
     RefusedConfigError,
     RefusedError,
-    TransientError,
     UsageError,
 )
 from pumphouse.protocol.operations import (
@@ -403,8 +402,8 @@ async def test_followers_go_back_when_the_ack_of_the_one_before_fails(
 ) -> None:
     await published(jobs, "A1", "A2")
     (lease,) = await claims(jobs, go, 2)
-    account.faults.fail_entries("DeleteMessageBatch", [0], "InternalError", times=5)
-    with pytest.raises(TransientError):
+    account.faults.fail_entries("DeleteMessageBatch", [0], "AccessDenied", sender_fault=True)
+    with pytest.raises(RefusedConfigError):
         await go(jobs.ack(lease))
     assert not lease.lost
     assert account.queue("jobs.fifo").in_flight == 1

@@ -278,7 +278,10 @@ def _narrowed(error: type[ServiceError], code: str, message: str) -> type[Servic
     """The class of an error where its code has several and its message tells which."""
     if code == "SignatureDoesNotMatch" and _is_skew(message):
         return ClockSkewError
-    if code == "InvalidParameterValue" and "receipt handle has expired" in message:
+    if code == "InvalidParameterValue" and (
+        "receipt handle has expired" in message
+        or "not available for visibility timeout change" in message
+    ):
         return ReceiptHandleExpired
     if code == "NotFound" and message.startswith("Subscription"):
         return SubscriptionDoesNotExist

@@ -184,7 +184,10 @@ class Board:
             self._lose(held, now)
         elif held.state is State.HELD:
             held.deadline = now
-            self._cut(chain, chain.members.index(held), now)
+            if (at := chain.members.index(held)) > 0:
+                self._cut(chain, at, now)
+            else:  # the one before was acked meanwhile
+                self._dissolve(chain, now)
 
     def granted(self, chain: Chain, now: float) -> None:
         """A head's extension was carried out, and `extended` told how that went for each message;

@@ -17,10 +17,7 @@ from pumphouse.content import ENCODING_ATTRIBUTE
 from pumphouse.errors import (
     ClosedError,
     LeaseLostError,
-    MessageNotInflight,
     OutcomeUnknownError,
-    ReceiptHandleExpired,
-    ReceiptHandleIsInvalid,
     RefusedError,
 )
 from pumphouse.protocol.operations import ReceivedMessage, ReceiveMessage
@@ -36,10 +33,11 @@ from pumphouse.transport.pieces import (
     Renew,
     Waiter,
 )
-from pumphouse.transport.settling import MAX_ATTEMPTS, PASSING, Settler
+from pumphouse.transport.settling import LOST, PASSING, Settler
 from pumphouse.transport.tasks import Tasks
 
-_LOST = (ReceiptHandleExpired, ReceiptHandleIsInvalid, MessageNotInflight)
+MAX_ATTEMPTS = 5
+
 _LATENCY_SECONDS = 1.0
 _ATTEMPT_ID = "ReceiveRequestAttemptId"
 _SYSTEM_ATTRIBUTES = [
@@ -138,7 +136,7 @@ class Engine:
         first = self._extend(self._board.extending(held), seconds=seconds)
         try:
             await asyncio.shield(first)
-        except (*_LOST, LeaseLostError) as error:
+        except (*LOST, LeaseLostError) as error:
             raise _lost(held, error) from error
         if held.lost:
             raise _lost(held, "it was extended too late")
@@ -153,7 +151,7 @@ class Engine:
             if (error := done.exception()) is None:
                 self._board.settled(held, now)
             else:
-                lost = isinstance(error, _LOST) or held.deadline <= now
+                lost = isinstance(error, LOST) or held.deadline <= now
                 self._board.not_settled(held, now, lost=lost)
             self._step()
 
@@ -180,7 +178,7 @@ class Engine:
                 now = self._clock.monotonic()
                 if (error := done.exception()) is None:
                     self._board.extended(held, done.result(), now)
-                elif isinstance(error, _LOST):
+                elif isinstance(error, LOST):
                     self._board.extended(held, None, now)
                 self._step()
 
@@ -236,7 +234,7 @@ class Engine:
             if (error := done.exception()) is None:
                 self._board.granted(chain, now)
             else:
-                self._board.refused(chain, now, lost=isinstance(error, _LOST))
+                self._board.refused(chain, now, lost=isinstance(error, LOST))
             self._step()
 
         self._extend(list(chain.members), seconds=seconds).add_done_callback(report)
@@ -301,6 +299,7 @@ class Engine:
         """End what is under way, and give back what nobody has."""
         if self._closed is None:
             self._closed = asyncio.get_running_loop().create_future()
+            self._settler.hurry()
             self._board.close(self._clock.monotonic())
             self._step()
             self.tasks.spawn(self._finish(self._closed))

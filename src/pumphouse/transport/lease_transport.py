@@ -29,12 +29,12 @@ from pumphouse.protocol.attributes import (
 )
 from pumphouse.protocol.operations import SendMessage
 from pumphouse.transport.codecs import codec_for
-from pumphouse.transport.engine import Engine
+from pumphouse.transport.engine import MAX_ATTEMPTS, Engine
 from pumphouse.transport.holding import claimed, leases
 from pumphouse.transport.lease import Duration, Lease, whole_seconds
 from pumphouse.transport.opening import open_queue
 from pumphouse.transport.pieces import Held
-from pumphouse.transport.settling import MAX_ATTEMPTS, PASSING
+from pumphouse.transport.settling import PASSING
 from pumphouse.transport.waiting import MAX_WAIT_SECONDS
 
 E = TypeVar("E")

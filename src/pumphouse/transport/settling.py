@@ -1,9 +1,10 @@
-"""Deletes and changes of visibility: ten to a request, each confirmed by its own entry.
+"""Deletes and changes of visibility on their way: in tens, each with an outcome of its own.
 
 A delete waits a few milliseconds for others; a change goes with those of the same moment. An entry
 that failed for a reason that may pass, or that the answer leaves out, is sent again with backoff
-until its lease is over; any other failure is that entry's alone. Two changes of one lease never
-overlap, so the later one counts. What a success or a failure means is for the caller to say.
+until its lease is over, and holds up no other; any other failure is that entry's alone. Two changes
+of one lease never overlap, so the later one counts. What a success or a failure means is for the
+caller to say, and what an answer says of each entry is in `pumphouse.settling`.
 """
 
 from __future__ import annotations
@@ -13,34 +14,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
 
+from pumphouse import settling
 from pumphouse.backend import Backend
-from pumphouse.backoff import full_jitter
+from pumphouse.backoff import RetryPolicy, one_try
 from pumphouse.clock import Clock, Timer
 from pumphouse.errors import (
     LeaseLostError,
+    MessageNotInflight,
     NetworkError,
     OutcomeUnknownError,
     PumphouseError,
+    ReceiptHandleExpired,
+    ReceiptHandleIsInvalid,
     ThrottledError,
     TransientError,
 )
 from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES
-from pumphouse.protocol.faults import from_answer
-from pumphouse.protocol.operations import (
-    BatchResultErrorEntry,
-    ChangeMessageVisibility,
-    ChangeMessageVisibilityBatch,
-    ChangeMessageVisibilityBatchRequestEntry,
-    DeleteMessage,
-    DeleteMessageBatch,
-    DeleteMessageBatchRequestEntry,
-)
+from pumphouse.protocol.operations import ChangeMessageVisibility, DeleteMessage
 from pumphouse.transport.pieces import Held, State
 from pumphouse.transport.tasks import Tasks
 
 PASSING = (NetworkError, TransientError, ThrottledError, OutcomeUnknownError)
 """Failures after which the same request may succeed."""
-MAX_ATTEMPTS = 5
+LOST = (ReceiptHandleExpired, ReceiptHandleIsInvalid, MessageNotInflight)
+"""What SQS says of a lease that is over."""
+RETRIES = RetryPolicy(base_seconds=0.1, cap_seconds=5.0, max_attempts=5, budget_seconds=None)
+"""How an entry is sent again; the number of attempts counts only when there is no more time."""
 
 
 @dataclass(eq=False, slots=True)
@@ -51,10 +50,12 @@ class Entry:
     """
 
     held: Held
-    give_up_at: float
     done: asyncio.Future[float]
     seconds: int = 0
     until: float | None = None
+    attempts: int = 0
+    unknown: bool = False
+    """Whether an attempt may have been carried out, though nothing said so."""
 
     @property
     def handle(self) -> str:
@@ -99,17 +100,18 @@ class Settler:
         self._deletes = _Bucket(True, linger_seconds if batch else 0.0)
         self._changes = _Bucket(False, 0.0)
         self._changing: set[Held] = set()
+        self._hurried = False
 
     def delete(self, held: Held) -> asyncio.Future[float]:
         """Delete a message; tried until its lease is over."""
-        return self._add(self._deletes, held, held.deadline)
+        return self._add(self._deletes, held)
 
     def change(
         self, held: Held, seconds: int, *, until: float | None = None
     ) -> asyncio.Future[float]:
         """Let a lease end in `seconds` from when the request is sent, or at `until`; the result is
         when it ends. Tried until the lease is over, and dropped when it was settled meanwhile."""
-        return self._add(self._changes, held, held.deadline, seconds, until)
+        return self._add(self._changes, held, seconds, until)
 
     def flush(self) -> bool:
         """Send all that waits: nothing else is coming soon. Returns whether there was anything."""
@@ -118,16 +120,15 @@ class Settler:
         self._flush(self._changes)
         return anything
 
+    def hurry(self) -> None:
+        """From now on, an entry that fails for long is given up, though its lease may last."""
+        self._hurried = True
+
     def _add(
-        self,
-        bucket: _Bucket,
-        held: Held,
-        give_up_at: float,
-        seconds: int = 0,
-        until: float | None = None,
+        self, bucket: _Bucket, held: Held, seconds: int = 0, until: float | None = None
     ) -> asyncio.Future[float]:
         loop = asyncio.get_running_loop()
-        entry = Entry(held, give_up_at, loop.create_future(), seconds, until)
+        entry = Entry(held, loop.create_future(), seconds, until)
         bucket.entries.append(entry)
         if bucket.deletes and len(bucket.entries) >= self._size:
             self._flush(bucket)
@@ -155,43 +156,59 @@ class Settler:
                 self._changing.add(entry.held)
                 going.append(entry)
         bucket.entries = staying  # until the change that is under way is answered
+        self._start(bucket, going)
+
+    def _start(self, bucket: _Bucket, going: Sequence[Entry]) -> None:
         for start in range(0, len(going), self._size):
             self._tasks.spawn(self._send(bucket, going[start : start + self._size]))
 
-    async def _send(self, bucket: _Bucket, entries: list[Entry]) -> None:
-        """One request, and again for what failed and may pass."""
-        everything = entries
+    async def _send(self, bucket: _Bucket, entries: Sequence[Entry]) -> None:
+        """One request; what failed and may pass is sent again later."""
+        one_try.set(True)  # what fails is tried again here, and only here
+        again: list[Entry] = []
+        pause = 0.0
         try:
-            attempt = 1
-            while entries := [entry for entry in entries if self._wanted(bucket, entry)]:
-                sent_at = self._clock.monotonic()
-                failures = await self._attempt(bucket, entries, sent_at)
-                again: list[Entry] = []
-                pause = full_jitter(attempt)
-                for entry in entries:
-                    error = failures.get(entry)
-                    if error is None:
-                        entry.settle(sent_at + entry.seconds)
-                    elif (
-                        not isinstance(error, PASSING)
-                        or attempt == MAX_ATTEMPTS
-                        or self._clock.monotonic() + pause >= entry.give_up_at
-                    ):
-                        entry.settle(error)
-                    else:
-                        again.append(entry)
-                if entries := again:
-                    await self._clock.sleep(pause)
-                attempt += 1
+            wanted = [entry for entry in entries if self._wanted(bucket, entry)]
+            sent_at = self._clock.monotonic()
+            failures = await self._attempt(bucket, wanted, sent_at) if wanted else {}
+            for position, entry in enumerate(wanted):
+                error = failures.get(position)
+                if error is None or (entry.unknown and _given_back(bucket, entry, error)):
+                    entry.settle(sent_at + entry.seconds)
+                elif self._again(entry, error):
+                    again.append(entry)
+                    pause = max(pause, getattr(error, "retry_after_seconds", 0.0))
+                else:
+                    entry.settle(error)
+            self._answered(bucket, entries, again)
+            if again:
+                pause = max(pause, RETRIES.delay(max(entry.attempts for entry in again)))
+                await self._clock.sleep(pause)
+                self._start(bucket, again)
         except BaseException as error:
-            for entry in everything:
+            for entry in entries:
                 entry.settle(error)
+            self._answered(bucket, entries, ())
             raise
-        finally:
-            if not bucket.deletes:
-                self._changing.difference_update(entry.held for entry in everything)
-                if bucket.entries:
-                    self._flush(bucket)
+
+    def _answered(self, bucket: _Bucket, entries: Sequence[Entry], again: Sequence[Entry]) -> None:
+        """Let the next changes of these leases go, but for those that are sent again."""
+        if bucket.deletes:
+            return
+        self._changing.difference_update(entry.held for entry in entries)
+        self._changing.update(entry.held for entry in again)
+        if self._changes.entries:
+            self._flush(self._changes)
+
+    def _again(self, entry: Entry, error: PumphouseError) -> bool:
+        """Whether an entry that failed is sent again."""
+        entry.attempts += 1
+        entry.unknown |= isinstance(error, OutcomeUnknownError)
+        return (
+            isinstance(error, PASSING)
+            and entry.held.deadline > self._clock.monotonic()
+            and not (self._hurried and not RETRIES.allows(entry.attempts, 0.0))
+        )
 
     def _wanted(self, bucket: _Bucket, entry: Entry) -> bool:
         """Whether the entry still has a point; one that has none ends as a lost lease."""
@@ -204,7 +221,7 @@ class Settler:
 
     async def _attempt(
         self, bucket: _Bucket, entries: Sequence[Entry], sent_at: float
-    ) -> dict[Entry, PumphouseError]:
+    ) -> settling.Failures:
         """Send the entries once; returns those that failed, each with its own reason."""
         for entry in entries:
             if entry.until is not None:
@@ -213,23 +230,13 @@ class Settler:
             if self._size == 1:
                 await self._send_one(bucket, entries[0])
                 return {}
-            done, failed = await self._send_batch(bucket, entries)
+            if bucket.deletes:
+                handles = [entry.handle for entry in entries]
+                return await settling.delete(self._backend, self._queue_url, handles)
+            changes = [(entry.handle, entry.seconds) for entry in entries]
+            return await settling.change_visibility(self._backend, self._queue_url, changes)
         except PumphouseError as error:
-            return dict.fromkeys(entries, error)
-        failures: dict[Entry, PumphouseError] = {}
-        reasons = {failure.id: failure for failure in failed}
-        for index, entry in enumerate(entries):
-            name = str(index)
-            if (reason := reasons.get(name)) is not None:
-                failures[entry] = from_answer(
-                    reason.code,
-                    reason.message or "",
-                    status=400 if reason.sender_fault else 500,
-                    sender_fault=reason.sender_fault,
-                )
-            elif name not in done:
-                failures[entry] = OutcomeUnknownError("the answer says nothing of this entry")
-        return failures
+            return dict.fromkeys(range(len(entries)), error)
 
     async def _send_one(self, bucket: _Bucket, entry: Entry) -> None:
         url = self._queue_url
@@ -238,30 +245,7 @@ class Settler:
         else:
             await self._backend.execute(ChangeMessageVisibility(url, entry.handle, entry.seconds))
 
-    async def _send_batch(
-        self, bucket: _Bucket, entries: Sequence[Entry]
-    ) -> tuple[set[str], Sequence[BatchResultErrorEntry]]:
-        url = self._queue_url
-        if bucket.deletes:
-            deleted = await self._backend.execute(
-                DeleteMessageBatch(
-                    url,
-                    [
-                        DeleteMessageBatchRequestEntry(str(index), entry.handle)
-                        for index, entry in enumerate(entries)
-                    ],
-                )
-            )
-            return {entry.id for entry in deleted.successful}, deleted.failed
-        changed = await self._backend.execute(
-            ChangeMessageVisibilityBatch(
-                url,
-                [
-                    ChangeMessageVisibilityBatchRequestEntry(
-                        str(index), entry.handle, entry.seconds
-                    )
-                    for index, entry in enumerate(entries)
-                ],
-            )
-        )
-        return {entry.id for entry in changed.successful}, changed.failed
+
+def _given_back(bucket: _Bucket, entry: Entry, error: PumphouseError) -> bool:
+    """Whether a give-back whose answer was lost turns out to have been carried out."""
+    return not bucket.deletes and entry.seconds == 0 and isinstance(error, LOST)
