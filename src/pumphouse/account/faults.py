@@ -34,15 +34,25 @@ CarryOut = Callable[[Operation[Any]], Awaitable[Result]]
 _Behaviour = Callable[[Operation[Any], CarryOut], Awaitable[Result]]
 
 
+_THROTTLED = {
+    "sqs": ("RequestThrottled", "Request is throttled."),
+    "sns": ("Throttling", "Rate exceeded"),
+}
+
+
 class _Rule:
-    """One fault that was set; `left` is how often it still strikes, None for always."""
+    """One fault that was set; `left` is how often it still strikes, None for always. `kind` is the
+    operation it was set for, None for every one of the action's name."""
 
-    __slots__ = ("behaviour", "left")
+    __slots__ = ("behaviour", "kind", "left")
 
-    def __init__(self, behaviour: _Behaviour, times: int | None) -> None:
+    def __init__(
+        self, behaviour: _Behaviour, times: int | None, kind: type[Operation[Any]] | None
+    ) -> None:
         if times is not None and times < 1:
             raise UsageError(f"times is {times}; a fault strikes at least once, or always (None)")
         self.behaviour = behaviour
+        self.kind = kind
         self.left = times
 
 
@@ -60,20 +70,21 @@ class Faults:
 
     def throttle(self, action: Action, times: int | None = 1) -> None:
         """Answer that there are too many requests; nothing is carried out."""
-        self.refuse(action, "RequestThrottled", "Request is throttled.", times)
+
+        async def throttled(operation: Operation[Any], carry_out: CarryOut) -> Result:
+            code, message = _THROTTLED[operation.service]
+            raise fault(code, message, operation.service)
+
+        self._set(action, throttled, times)
 
     def refuse(self, action: Action, code: str, message: str = "", times: int | None = 1) -> None:
         """Answer with an AWS error code; nothing is carried out."""
-        error = fault(code, message) if lookup(code) else from_answer(code, message, status=400)
 
         async def refused(operation: Operation[Any], carry_out: CarryOut) -> Result:
-            raise type(error)(
-                error.message,
-                code=error.code,
-                query_code=error.query_code,
-                status=error.status,
-                sender_fault=error.sender_fault,
-            )
+            service = operation.service
+            if lookup(code, service):
+                raise fault(code, message, service)
+            raise from_answer(code, message, status=400, service=service)
 
         self._set(action, refused, times)
 
@@ -101,7 +112,8 @@ class Faults:
         async def failing(operation: Any, carry_out: CarryOut) -> Result:
             bad: list[Any] = []
             good: list[Any] = []
-            for position, entry in enumerate(operation.entries):
+            field = "entries" if operation.service == "sqs" else "publish_batch_request_entries"
+            for position, entry in enumerate(getattr(operation, field)):
                 (bad if fails(position, entry) else good).append(entry)
             failed = [
                 BatchResultErrorEntry(entry.id, sender_fault, code, message or None)
@@ -109,7 +121,7 @@ class Faults:
             ]
             if not good:
                 return operation.result([], failed)  # type: ignore[no-any-return]
-            result: Any = await carry_out(replace(operation, entries=good))
+            result: Any = await carry_out(replace(operation, **{field: good}))
             return replace(result, failed=result.failed + failed)  # type: ignore[no-any-return]
 
         self._set(action, failing, times)
@@ -177,17 +189,19 @@ class Faults:
         rules = self._rules.get(operation.action)
         if rules is None:
             return None
-        rule = rules[0]
+        rule = next((each for each in rules if each.kind in (None, type(operation))), None)
+        if rule is None:
+            return None
         if rule.left is not None:
             rule.left -= 1
             if not rule.left:
-                rules.popleft()
+                rules.remove(rule)
                 if not rules:
                     del self._rules[operation.action]
         return rule.behaviour
 
     def _set(self, action: Action, behaviour: _Behaviour, times: int | None) -> None:
-        rule = _Rule(behaviour, times)
+        rule = _Rule(behaviour, times, None if isinstance(action, str) else action)
         self._rules.setdefault(self._name(action), deque()).append(rule)
 
     def _name(self, action: Action) -> str:
