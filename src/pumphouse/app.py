@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from pumphouse.backend import Backend
+from pumphouse.claim_check import ClaimCheck
 from pumphouse.clock import Clock, RealClock, VirtualClock
 from pumphouse.errors import ClosedError, UsageError
 from pumphouse.hooks import Hooks
@@ -146,6 +147,7 @@ class App:
         partition_key: Callable[[Any], str] | None = None,
         publish: str | None = None,
         priority: int | None = None,
+        claim_check: ClaimCheck | None = None,
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
         """Declare the function below as the handler of a queue.
 
@@ -172,6 +174,9 @@ class App:
         - `publish`: the queue that replies go to; confirmed before the message is deleted.
         - `priority`: among the subscribers that have one, a lower number goes first: nothing of a
           queue is started while one that goes before it has something waiting.
+        - `claim_check`: fetches and checks bodies that were stored apart, before the handler is
+          called, and deletes them when SQS has confirmed the delete of their message. A body that
+          is missing or damaged is undecodable; a store that fails is a failed attempt.
 
         Raises `UsageError` for anything that can't work.
         """
@@ -197,6 +202,7 @@ class App:
                 partition_key=partition_key,
                 publish=publish,
                 priority=priority,
+                claim_check=claim_check,
             )
             handler = Handler(function, subscription)
             self.handlers.append(handler)

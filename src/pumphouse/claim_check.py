@@ -5,9 +5,11 @@ ticket: the key, the size and the SHA-256 of what was stored. `restore` gives th
 checks it. With `bucket`, the ticket is the pointer of AWS's extended clients instead, so that their
 Java and Python users and this one read each other's messages (that format has no checksum).
 
-A body is stored before its message is sent, and a retry writes the same object again. It is deleted
-only after the message was (`delete_message`), and never by the sender: give the store a rule that
-removes what nobody fetched. S3 as a store is `http/s3.py`.
+A body is stored before its message is sent, and a retry writes the same object again. The key says
+which message it is (its id, its queue and whose it is) and what is in it, so that no message ever
+writes over, or deletes, the body of another. A body is deleted only after its message was
+(`delete_message`, and the runtime of subscribers does the same), and never by the sender: give the
+store a rule that removes what nobody fetched. S3 as a store is `http/s3.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import os
 import re
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 from anyio import to_thread
@@ -39,6 +41,7 @@ LEGACY_SIZE_ATTRIBUTE = "SQSLargePayloadSize"
 _POINTER_CLASS = "software.amazon.payloadoffloading.PayloadS3Pointer"
 _LEGACY_POINTER_CLASS = "com.amazon.sqs.javamessaging.MessageS3Pointer"
 _MARKERS = (CLAIM_ATTRIBUTE, SIZE_ATTRIBUTE, LEGACY_SIZE_ATTRIBUTE)
+_LONGEST_ENVELOPE = 262_144  # without its body: ids and headers
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
@@ -164,17 +167,24 @@ class ClaimCheck:
         """Whether a body of this many bytes goes to the store."""
         return size > self.inline_max_bytes
 
-    def key(self, message_id: str) -> str:
-        """The key for a message: the same one whenever the same message is sent."""
-        safe = _SAFE.fullmatch(message_id) is not None
-        return self.prefix + (
-            message_id if safe else hashlib.sha256(message_id.encode()).hexdigest()
-        )
+    def key(self, message_id: str, sha256: str, *scope: str | None) -> str:
+        """The key for a message's body: the same one whenever the same message is sent again.
 
-    async def check_in(self, key: str, data: bytes) -> Ticket:
+        `scope` says whose message it is and where it goes: another queue's message of the same id
+        has a body of its own, which is deleted with it.
+        """
+        parts = (sha256, message_id, *(part or "" for part in scope))
+        told = "\0".join(parts).encode(errors="surrogatepass")
+        digest = hashlib.sha256(told).hexdigest()[:32]
+        safe = len(message_id) <= 90 and _SAFE.fullmatch(message_id) is not None
+        return f"{self.prefix}{message_id}-{digest}" if safe else f"{self.prefix}{digest}"
+
+    async def check_in(self, message_id: str, data: bytes, *scope: str | None) -> Ticket:
         """Store a body and return its ticket."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        key = self.key(message_id, sha256, *scope)
         await self.store.put(key, data)
-        return Ticket(key, len(data), hashlib.sha256(data).hexdigest())
+        return Ticket(key, len(data), sha256)
 
     async def redeem(self, ticket: Ticket) -> bytes:
         """The body of a ticket. Raises `BlobMissingError`, or `BlobDamagedError` where it is not
@@ -186,12 +196,14 @@ class ClaimCheck:
 
     # --- messages ---------------------------------------------------------------------------
 
-    async def offload(self, text: str, attributes: Attributes, key: str) -> tuple[str, Attributes]:
-        """The body and attributes to send in place of these, the body stored under the key."""
+    async def offload(
+        self, text: str, attributes: Attributes, message_id: str, *scope: str | None
+    ) -> tuple[str, Attributes]:
+        """The body and attributes to send in place of these, the body stored."""
         data = text.encode()
-        ticket = await self.check_in(key, data)
+        key, size, sha256 = await self.check_in(message_id, data, *scope)
         if self.bucket is None:
-            body: Any = {"v": 1, "claim": key, "size": ticket.size, "sha256": ticket.sha256}
+            body: Any = {"v": 1, "claim": key, "size": size, "sha256": sha256}
             marker = {CLAIM_ATTRIBUTE: MessageAttributeValue("String", "v1")}
         else:
             body = [_POINTER_CLASS, {"s3BucketName": self.bucket, "s3Key": key}]
@@ -242,17 +254,52 @@ class ClaimCheck:
         except UnicodeDecodeError:
             raise BlobDamagedError(f"the blob {ticket.key!r} is no text") from None
 
+    def has_ticket(self, text: str, attributes: Attributes | None) -> bool:
+        """Whether a message may have a body in the store: a quick look, without reading it."""
+        if attributes and any(name in attributes for name in _MARKERS):
+            return True
+        return '"claim":' in text and len(text) < _LONGEST_ENVELOPE
+
+    async def discard(self, text: str, attributes: Attributes | None) -> None:
+        """Delete the stored body of a message that is deleted for certain: of one with a ticket,
+        or of an envelope. Does nothing for a message that carries its own body."""
+        try:
+            ticket = self.ticket(text, attributes)
+        except UndecodableError:
+            return
+        if ticket is not None:
+            await self.store.delete(ticket.key)
+        elif self.has_ticket(text, attributes) and (key := _claim_of(text)):
+            await self.store.delete(key)
+
     async def delete_message(
         self, backend: Backend, queue_url: str, message: ReceivedMessage
     ) -> None:
         """Delete a received message, and then, once SQS has confirmed that, its stored body."""
-        ticket = self.ticket(message.body, message.message_attributes)
         await backend.execute(DeleteMessage(queue_url, message.receipt_handle))
-        if ticket is not None:
-            await self.store.delete(ticket.key)
+        await self.discard(message.body, message.message_attributes)
 
     def __repr__(self) -> str:
         return f"ClaimCheck({type(self.store).__name__}, above {self.inline_max_bytes} bytes)"
+
+
+class _Claiming(msgspec.Struct):
+    """What tells an envelope whose body is in a store (`envelope.py`)."""
+
+    v: Literal[1]
+    id: str
+    source_id: str
+    received_at: int
+    size: int
+    sha256: str
+    claim: str
+
+
+def _claim_of(text: str) -> str | None:
+    try:
+        return msgspec.json.decode(text, type=_Claiming).claim
+    except msgspec.DecodeError:
+        return None
 
 
 def _json(text: str) -> Any:

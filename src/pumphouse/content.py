@@ -74,6 +74,10 @@ def decode(text: str, attributes: Attributes | None = None) -> bytes:
 def header_attributes(headers: Headers | None) -> Attributes:
     """Headers as message attributes; a header of None is left out."""
     found: Attributes = {}
+    if headers is not None and not isinstance(headers, Mapping):
+        raise UsageError(
+            f"headers are of type {type(headers).__name__}; they are names with values"
+        )
     for name, value in (headers or {}).items():
         if value is None:
             continue
@@ -107,6 +111,8 @@ def check_attributes(attributes: Attributes) -> None:
             f"and SQS takes at most {MAX_ATTRIBUTES}"
         )
     for name, attribute in attributes.items():
+        if not isinstance(name, str):
+            raise UsageError(f"the attribute name {name!r} is of type {type(name).__name__}")
         if fault := attribute_name_fault(name):
             raise UsageError(f"attribute name {name!r} {fault}")
         kind = base_data_type(attribute.data_type)
@@ -118,6 +124,10 @@ def check_attributes(attributes: Attributes) -> None:
             )
         if not value:
             raise UsageError(f"attribute {name!r} is empty, and SQS takes no empty value")
+        if not isinstance(value, bytes if kind == "Binary" else str):
+            raise UsageError(
+                f"attribute {name!r} is a {kind}, and its value is of type {type(value).__name__}"
+            )
         if isinstance(value, str) and (bad := forbidden_character(value)):
             raise UsageError(f"attribute {name!r} holds U+{ord(bad):04X}, which SQS does not take")
         if kind == "Number" and not is_number(str(value)):

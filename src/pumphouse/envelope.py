@@ -144,11 +144,13 @@ class Envelope:
             document["claim"] = self.claim
         return msgspec.json.encode(document)
 
-    async def offloaded(self, check: ClaimCheck) -> Envelope:
-        """The same message, its body in the claim check when it is one for it."""
+    async def offloaded(self, check: ClaimCheck, queue: str = "") -> Envelope:
+        """The same message, its body in the claim check when it is one for it; `queue` is where
+        the message goes."""
         if self.body is None or not check.wants(len(self.body)):
             return self
-        ticket = await check.check_in(check.key(self.id), self.body)
+        whose = (self.tenant_id, self.source_id, self.replay_id, queue)
+        ticket = await check.check_in(self.id, self.body, *whose)
         return replace(self, body=None, claim=ticket.key)
 
 

@@ -53,11 +53,13 @@ class ClosedError(PumphouseError):
 
 
 class NotSentError(PumphouseError):
-    """Not sent, because a message before it in its group failed; `__cause__` is why."""
+    """Not sent, because a message before it in its group failed, or because its body could not be
+    stored apart from it; `__cause__` is why."""
 
 
 class CrossThreadError(PumphouseError, RuntimeError):
-    """A call came from a thread or an event loop where it could only block for ever."""
+    """A call came from a thread or an event loop where it could only block for ever, or that is
+    not the one that the object is used in."""
 
 
 # --- settings and credentials -------------------------------------------------------------------

@@ -164,6 +164,7 @@ async def _replay_file(
     progress: Callable[[Replayed], object] | None,
 ) -> None:
     opened = await to_thread.run_sync(_Open, file)
+
     async def letters() -> AsyncIterator[_Job]:
         while (line := await to_thread.run_sync(opened.next)) is not None:
             number, raw = line

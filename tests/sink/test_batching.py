@@ -267,6 +267,10 @@ async def test_a_cancelled_caller_that_waited_for_room_makes_way(
     assert batches(account) == [["x" * 60, "z" * 10]]
 
 
+async def _async_function(message: object) -> str:
+    return "group"
+
+
 # --- options ------------------------------------------------------------------------------------
 
 
@@ -291,6 +295,19 @@ async def test_a_cancelled_caller_that_waited_for_room_makes_way(
         ("group_id", ""),
         ("close_timeout_seconds", float("nan")),
         ("batch_lingr", 1),
+        ("group_id", "a b"),
+        ("group_id", _async_function),
+        ("add_attributes", 1),
+        ("attribute_prefix", "aws."),
+        ("attribute_prefix", "a b"),
+        ("attribute_prefix", b"a"),
+        ("claim_check", {}),
+        ("hooks", 1),
+        ("clock", 1),
+        ("rng", 1),
+        ("on_dead_letter", 1),
+        ("on_dead_letter", ""),
+        ("on_dead_letter", "/var/dead/letters"),
     ],
 )
 async def test_a_bad_option_fails_when_the_sink_is_made_and_is_named(

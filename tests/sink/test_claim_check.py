@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,20 @@ from pumphouse.account import Account
 from pumphouse.claim_check import BlobStore, ClaimCheck, DirectoryBlobStore, MemoryBlobStore
 from pumphouse.clock import VirtualClock
 from pumphouse.content import UndecodableError
+from pumphouse.envelope import Envelope
 from pumphouse.errors import (
     BlobDamagedError,
     BlobMissingError,
+    ClosedError,
+    ConfigError,
+    NotSentError,
     OutcomeUnknownError,
+    PumphouseError,
     ServiceError,
+    ThrottledError,
     UsageError,
 )
+from pumphouse.protocol.faults import from_answer
 from pumphouse.protocol.operations import (
     MessageAttributeValue,
     ReceivedMessage,
@@ -28,6 +36,7 @@ from pumphouse.protocol.operations import (
     SendMessageBatch,
 )
 from pumphouse.sink import Sink
+from pumphouse.sink.dead_letters import DeadLetter
 from support.sending import outcomes
 
 from .conftest import MakeSink
@@ -106,14 +115,16 @@ async def test_the_pointer_of_awss_extended_clients(
     check = ClaimCheck(MemoryBlobStore(), bucket="ours", prefix="large/")
     await outcomes(clock, [make(claim_check=check).send(TEXT, id="m1")])
     message = await _receive(account)
+    [key] = check.store.blobs  # type: ignore[attr-defined]
     assert json.loads(message.body) == [
         "software.amazon.payloadoffloading.PayloadS3Pointer",
-        {"s3BucketName": "ours", "s3Key": "large/m1"},
+        {"s3BucketName": "ours", "s3Key": key},
     ]
+    assert re.fullmatch(r"large/m1-[0-9a-f]{32}", key)
     assert message.message_attributes == {
         "ExtendedPayloadSize": MessageAttributeValue("Number", "100000")
     }
-    assert check.store.blobs["large/m1"] == TEXT.encode()  # type: ignore[attr-defined]
+    assert check.store.blobs[key] == TEXT.encode()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +180,8 @@ async def test_the_reader_checks_the_hash(
 ) -> None:
     check = ClaimCheck(MemoryBlobStore())
     await outcomes(clock, [make(claim_check=check).send(TEXT, id="m1")])
-    check.store.blobs["m1"] = TEXT.upper().encode()  # type: ignore[attr-defined]
+    [key] = check.store.blobs  # type: ignore[attr-defined]
+    check.store.blobs[key] = TEXT.upper().encode()  # type: ignore[attr-defined]
     message = await _receive(account)
     with pytest.raises(BlobDamagedError):
         await check.restore(message.body, message.message_attributes)
@@ -196,16 +208,85 @@ async def test_stored_before_the_send_and_a_retry_writes_the_same_object(
     assert len(store.blobs) == 1
 
 
-async def test_when_it_can_not_be_stored_nothing_is_sent(
+class Troubled(MemoryBlobStore):
+    """A store that fails, or takes its time."""
+
+    def __init__(self, clock: VirtualClock, *, error: Exception | None = None, seconds: float = 0):
+        super().__init__()
+        self.clock, self.error, self.seconds = clock, error, seconds
+
+    async def put(self, key: str, data: bytes) -> None:
+        if self.seconds:
+            await self.clock.sleep(self.seconds)
+        if self.error is not None:
+            raise self.error
+        await super().put(key, data)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OSError("no space left"), NotSentError),
+        (OutcomeUnknownError("no answer"), NotSentError),
+        (from_answer("SlowDown", status=503), ThrottledError),
+        (ConfigError("no such bucket"), ConfigError),
+    ],
+)
+async def test_what_can_not_be_stored_is_not_sent_and_is_kept_whole(
+    make: MakeSink,
+    account: Account,
+    clock: VirtualClock,
+    error: Exception,
+    kind: type[PumphouseError],
+) -> None:
+    letters: list[DeadLetter] = []
+    check = ClaimCheck(Troubled(clock, error=error))
+    sink = make(claim_check=check, on_dead_letter=letters.append)
+    [results] = await outcomes(clock, [sink.send_many([TEXT, "small"])])
+    assert isinstance(results[0], kind), "never unknown: the message was not sent"
+    assert error in (results[0], results[0].__cause__)
+    assert results[1].message_id, "its neighbour is"
+    assert [letter.body for letter in letters] == [TEXT]
+    assert [sent.body for sent in account.sent("orders")] == ["small"]
+
+
+@pytest.mark.parametrize("stored_after", [3, 1_000])
+async def test_closing_waits_for_what_is_being_stored_but_not_for_ever(
+    make: MakeSink, account: Account, clock: VirtualClock, stored_after: float
+) -> None:
+    sink = make(claim_check=ClaimCheck(Troubled(clock, seconds=stored_after)), batch_linger=60)
+    task = asyncio.create_task(sink.send(TEXT))
+    await clock.settle()
+    closing = asyncio.create_task(sink.aclose(10))
+    await clock.advance(10)
+    assert closing.done()
+    if stored_after == 3:
+        assert (await task).message_id
+    else:
+        assert isinstance(task.exception(), ClosedError)
+    with pytest.raises(ClosedError):
+        await sink.send(TEXT)
+
+
+async def test_no_message_has_the_body_of_another_whatever_their_ids_are(
     make: MakeSink, account: Account, clock: VirtualClock
 ) -> None:
-    class Full(MemoryBlobStore):
-        async def put(self, key: str, data: bytes) -> None:
-            raise OSError("no space left")
-
-    [error] = await outcomes(clock, [make(claim_check=ClaimCheck(Full())).send(TEXT)])
-    assert isinstance(error, OSError)
-    assert not account.ledger
+    """The same id in another queue, of another tenant, with another body or sent as a replay."""
+    check = ClaimCheck(MemoryBlobStore())
+    one, two = make(claim_check=check), make("orders.fifo", claim_check=check)
+    await outcomes(
+        clock,
+        [
+            one.send(TEXT, id="m1"),
+            two.send(TEXT, id="m1", group_id="g"),
+            one.send(TEXT.upper(), id="m1"),
+            one.send(TEXT, id="m1", tenant="t"),
+            one.send(TEXT, id="m1", replay_id="r"),
+            one.send(TEXT, id="m1"),  # the same message again
+            *(one.send(Envelope(id="m1", source_id=s, body=TEXT.encode())) for s in "ab"),
+        ],
+    )
+    assert len(check.store.blobs) == 7  # type: ignore[attr-defined]
 
 
 async def test_ten_attributes_leave_no_place_for_the_ticket(
@@ -239,7 +320,8 @@ async def test_a_directory_as_store_with_a_sink_on_the_real_clock(
     check = ClaimCheck(DirectoryBlobStore(tmp_path))
     async with Sink("orders", account, claim_check=check, batch_linger=0) as sink:
         await asyncio.gather(*(sink.send(TEXT + str(n), id=f"m{n}") for n in range(20)))
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(f"m{n}" for n in range(20))
+    names = [path.name.partition("-")[0] for path in tmp_path.iterdir()]
+    assert sorted(names) == sorted(f"m{n}" for n in range(20))
 
 
 @pytest.mark.parametrize("options", [{"inline_max_bytes": -1}, {"max_bytes": 0}])

@@ -129,6 +129,16 @@ async def test_headers_and_attributes_are_message_attributes_and_nothing_is_inve
         {"group_id": "a b"},
         {"group_id": "x" * 129},
         {"deduplication_id": "on a standard queue"},
+        {"attributes": 5},
+        {"attributes": {5: "x"}},
+        {"attributes": {"a": MessageAttributeValue("String", 5)}},  # type: ignore[arg-type]
+        {"attributes": {"a": MessageAttributeValue("String", "x" * 5, b"x")}, "headers": "h"},
+        {"attributes": {"a": MessageAttributeValue("String.\ud800", "x")}},
+        {"attributes": {"a": MessageAttributeValue(5, "x")}},  # type: ignore[arg-type]
+        {"headers": [("a", "b")]},
+        {"headers": {5: "b"}},
+        {"trace_header": 5},
+        {"trace_header": "a\x00"},
     ],
 )
 async def test_what_is_refused_locally_fails_alone(
@@ -171,6 +181,31 @@ async def test_the_group_can_be_a_text_or_a_function_of_the_message(
     by_text = make("orders.fifo", group_id="all")
     await outcomes(clock, [by_function.send({"who": "me"}), by_text.send("x", tenant="t")])
     assert {sent.group_id for sent in account.sent("orders.fifo")} == {"me", "all"}
+
+
+@pytest.mark.parametrize("option", ["group_id", "add_attributes"])
+async def test_a_function_that_raises_hurts_only_its_message_and_is_named(
+    make: MakeSink, account: Account, clock: VirtualClock, option: str
+) -> None:
+    def of(message: Any) -> Any:
+        if message.original == "bad":
+            raise KeyError("who")
+        return "g" if option == "group_id" else {}
+
+    sink = make("orders.fifo", **({"group_id": "g"} | {option: of}))
+    [results] = await outcomes(clock, [sink.send_many(["a", "bad", "b"])])
+    assert [type(result).__name__ for result in results] == ["Receipt", "UsageError", "Receipt"]
+    assert f"{option}: the function raised KeyError('who')" in str(results[1])
+
+
+def test_a_draft_with_an_option_that_there_is_not() -> None:
+    with pytest.raises(UsageError, match="groupid"):
+        Draft("x", groupid="g")  # type: ignore[call-arg]
+
+
+async def test_an_empty_id_is_refused_and_not_replaced(make: MakeSink, clock: VirtualClock) -> None:
+    [error] = await outcomes(clock, [make("orders.fifo").send("x", id="", group_id="g")])
+    assert isinstance(error, UsageError)
 
 
 async def test_a_fifo_message_with_no_group_at_all_is_refused(

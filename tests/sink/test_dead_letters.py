@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pumphouse.account import Account
-from pumphouse.backoff import NO_RETRIES
+from pumphouse.backoff import NO_RETRIES, RetryPolicy
 from pumphouse.cli.replay import Options, replay_letters
 from pumphouse.clock import RealClock, VirtualClock
 from pumphouse.errors import (
@@ -19,6 +19,7 @@ from pumphouse.errors import (
     NetworkError,
     QueueDoesNotExist,
     RefusedError,
+    ThrottledError,
     UsageError,
 )
 from pumphouse.model import Receipt
@@ -94,6 +95,54 @@ async def test_a_target_that_fails_is_counted_and_the_caller_has_its_own_error(
     assert error.code == "AccessDenied"
     assert sink.stats["dead_letters_failed"] == 1
     assert "could not be kept" in caplog.text
+
+
+async def test_a_letter_that_can_not_be_kept_does_not_take_others_with_it(
+    make: MakeSink, account: Account, clock: VirtualClock
+) -> None:
+    kept: list[str] = []
+
+    def keep(letter: DeadLetter) -> None:
+        if letter.body == "1":
+            raise OSError("no")
+        kept.append(letter.body)
+
+    account.faults.fail_entries(SendMessageBatch, [0, 1, 2], "InvalidMessageContents")
+    sink = make(on_dead_letter=keep)
+    await outcomes(clock, [sink.send(str(n)) for n in range(4)])
+    assert kept == ["0", "2"]
+    stats = sink.stats
+    assert (stats["dead_lettered"], stats["dead_letters_failed"]) == (2, 1)
+
+
+async def test_a_message_with_no_room_for_the_reason_is_kept_without_it(
+    make: MakeSink, account: Account, clock: VirtualClock
+) -> None:
+    await account.execute(CreateQueue("dead"))
+    account.faults.refuse(SendMessageBatch, "AccessDenied")
+    sink = make(on_dead_letter="dead")
+    await outcomes(clock, [sink.send("x" * 1_048_576)])
+    await sink.aclose()
+    assert [len(sent.body) for sent in account.sent("dead")] == [1_048_576]
+    assert sink.stats["dead_lettered"] == 1
+
+
+@pytest.mark.parametrize("seconds", [0, 7])
+async def test_a_target_that_hangs_holds_up_a_close_no_longer_than_said(
+    make: MakeSink, account: Account, clock: VirtualClock, seconds: float
+) -> None:
+    async def hang(letter: DeadLetter) -> None:
+        await clock.sleep(10_000)
+
+    account.faults.throttle(SendMessageBatch, times=None)
+    sink = make(on_dead_letter=hang, retry=RetryPolicy(base_seconds=50, cap_seconds=50))
+    task = asyncio.create_task(sink.send("x"))
+    await clock.advance(1)
+    closing = asyncio.create_task(sink.aclose(seconds))
+    await clock.advance(2 * seconds if seconds else 5)
+    assert closing.done()
+    assert isinstance(task.exception(), ThrottledError)
+    assert sink.stats["dead_letters_failed"] == 1
 
 
 @pytest.mark.parametrize("target", ["dead", "dead.fifo"])

@@ -151,9 +151,10 @@ def is_name_text(text: str) -> bool:
     return _NAME_TEXT.fullmatch(text) is not None
 
 
+@lru_cache(maxsize=1024)
 def base_data_type(data_type: str) -> str | None:
     """`String`, `Number` or `Binary` of a data type with or without a label, or None."""
-    if len(data_type) > 256:
+    if not isinstance(data_type, str) or len(data_type) > 256 or forbidden_character(data_type):
         return None
     found = _DATA_TYPE.fullmatch(data_type)
     return found.group(1) if found else None

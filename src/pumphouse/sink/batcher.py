@@ -19,7 +19,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 from pumphouse.backoff import RetryPolicy
@@ -28,6 +29,7 @@ from pumphouse.confirmation import Confirmed
 from pumphouse.errors import (
     ClosedError,
     ConfigError,
+    CrossThreadError,
     MessageTooLargeError,
     NetworkError,
     NoCredentialsError,
@@ -76,6 +78,8 @@ class Batcher:
         self._clock = clock
         self._rng = rng
         self._schedule: Schedule[Outgoing] = Schedule(limits, exclusive=fifo)
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the first that came
+        self._coming: set[asyncio.Timeout] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._sending: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -87,20 +91,42 @@ class Batcher:
 
     # --- in ---------------------------------------------------------------------------------
 
-    def submit(self, entry: Outgoing, *, wait: bool) -> None:
+    @asynccontextmanager
+    async def coming(self) -> AsyncIterator[None]:
+        """Around what a caller has to wait for before it can `submit` with `came`: closing waits
+        for it, too, and ends it at the deadline with `ClosedError`."""
+        if self._closing:
+            raise ClosedError("the sink is closed; nothing was sent")
+        self._settle_in(asyncio.get_running_loop())
+        try:
+            async with asyncio.timeout(None) as scope:
+                self._coming.add(scope)
+                try:
+                    yield
+                finally:
+                    self._coming.discard(scope)
+                    self._changed.set()
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise ClosedError("the sink was closed before the message could be sent") from None
+
+    def submit(self, entry: Outgoing, *, wait: bool, came: bool = False) -> None:
         """Admit an entry; its future `done` will have the outcome.
 
         Past a ceiling it waits for room, or `ThrottledError` is raised; `ClosedError` after
-        `close` was called.
+        `close` was called, unless it `came` before that; `CrossThreadError` in another event loop.
         """
-        if self._closing:
+        if self._closing and (self._given_up or not came):
             raise ClosedError("the sink is closed; nothing was sent")
+        if (loop := entry.done.get_loop()) is not self._loop:
+            self._settle_in(loop)
         schedule = self._schedule
         now = self._clock.monotonic()
         reason = schedule.admission.refusal(entry.tenant, entry.size)
         if reason is None:
             schedule.admit(entry, now)
-            if schedule.is_full() or self._timer_at > now + self._linger:
+            if self._closing or schedule.is_full() or self._timer_at > now + self._linger:
                 self._pump(now)
         elif wait:
             schedule.admission.park(entry)
@@ -115,6 +141,26 @@ class Batcher:
             )
             error.retry_after_seconds = self._retry.delay(1, self._rng)
             raise error
+
+    def _settle_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Belong to an event loop: to the first one, or to the next once that is closed."""
+        if loop is self._loop:
+            return
+        old, inside = self._loop, self._schedule.admission
+        if old is not None and not (old.is_closed() and not inside.inside and not inside.parked):
+            raise CrossThreadError(
+                "the sink belongs to another event loop; make one for each loop, "
+                "or use pumphouse.sync.sink.Sink from threads"
+            )
+        self._loop = loop
+        self._timer, self._timer_at = None, NEVER
+        self._changed = asyncio.Event()
+        for what in (self._tasks, self._sending, self._coming):
+            what.clear()
+
+    def limit(self, limits: Limits) -> None:
+        """Make batches by other limits from now on."""
+        self._schedule.limits = limits
 
     async def refuse(self, entry: Outgoing, error: PumphouseError) -> None:
         """Fail an entry that is not to be sent at all."""
@@ -266,12 +312,13 @@ class Batcher:
         At the deadline, what is unanswered is unknown, what was never sent fails with
         `ClosedError`, and what was failing fails with the error of its last try.
         """
+        self._settle_in(asyncio.get_running_loop())
         self._closing = True
         timer = self._clock.call_later(max(0.0, deadline_seconds), self._give_up)
         try:
             self._pump(self._clock.monotonic())
             inside = self._schedule.admission
-            while self._tasks or inside.inside or inside.parked:
+            while self._tasks or self._coming or inside.inside or inside.parked:
                 self._changed.clear()
                 await self._changed.wait()
         except asyncio.CancelledError:
@@ -292,6 +339,8 @@ class Batcher:
         self._closing = self._given_up = True
         for task in tuple(self._sending):
             task.cancel()
+        for scope in self._coming:
+            scope.reschedule(0)
         if failed := self._abandon(self._schedule.drain()):
             self._start(self._fail(failed))
         self._changed.set()

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pumphouse import content
 from pumphouse.claim_check import ClaimCheck
 from pumphouse.envelope import Envelope
-from pumphouse.errors import UsageError
-from pumphouse.protocol.attributes import measure, text_size
+from pumphouse.errors import NotSentError, OutcomeUnknownError, PumphouseError, UsageError
+from pumphouse.protocol.attributes import (
+    MAX_ATTRIBUTES,
+    forbidden_character,
+    measure,
+    text_size,
+)
 from pumphouse.protocol.operations import Attributes, MessageAttributeValue
 from pumphouse.sink.options import Settings
 from pumphouse.sink.outgoing import (
@@ -24,16 +29,18 @@ from pumphouse.sink.outgoing import (
     add_optional,
     attribute_values,
     check_delay,
+    check_for_topic,
     check_id,
     encode_body,
 )
 
 
 class Composer:
-    """Makes the messages of one queue."""
+    """Makes the messages of one queue or topic (`kind`)."""
 
-    def __init__(self, queue: str, settings: Settings, *, fifo: bool) -> None:
+    def __init__(self, queue: str, settings: Settings, *, fifo: bool, kind: str = "queue") -> None:
         self._queue = queue
+        self._kind = kind
         self._settings = settings
         self._fifo = fifo
 
@@ -52,6 +59,8 @@ class Composer:
         headers: content.Headers | None = None,
         delay: Any = None,
         trace_header: str | None = None,
+        subject: str | None = None,
+        message_structure: str | None = None,
     ) -> Outgoing:
         """The message as it will be sent, checked. `places` is how many attributes it may have less
         than ten. Raises `UsageError`."""
@@ -79,13 +88,13 @@ class Composer:
         if isinstance(original, Envelope):
             add_optional(wire, original.attributes(self._settings.attribute_prefix), places)
         if self._settings.add_attributes is not None:
-            add_optional(wire, self._settings.add_attributes(message), places)
-        message.system_attributes = (
-            {"AWSTraceHeader": MessageAttributeValue("String", trace_header)}
-            if trace_header
-            else None
-        )
+            add_optional(
+                wire, _asked("add_attributes", self._settings.add_attributes, message), places
+            )
+        message.system_attributes = _trace(trace_header) if trace_header else None
         message.delay = None if delay is None else check_delay(delay, fifo=self._fifo)
+        if self._kind == "topic" or subject is not None or message_structure is not None:
+            check_for_topic(message, self._queue, self._kind, subject, message_structure)
         _measure(message)
         if not wire:
             message.attributes = None
@@ -98,11 +107,11 @@ class Composer:
         """Give a message its group and its deduplication id, for good."""
         hashed = self._settings.hash_ids
         if group is None and (chosen := self._settings.group_id) is not None:
-            group = chosen(message) if callable(chosen) else chosen
+            group = _asked("group_id", chosen, message) if callable(chosen) else chosen
         if not self._fifo:
             if deduplication is not None:
                 raise UsageError(
-                    f"{self._queue} is a standard queue, which takes no deduplication id"
+                    f"{self._queue} is a standard {self._kind}, which takes no deduplication id"
                 )
             message.group_id = None if group is None else check_id("group id", group, hashed=hashed)
             message.deduplication_id = None
@@ -110,30 +119,74 @@ class Composer:
         if group is None:
             if not (tenant or message.source):
                 raise UsageError(
-                    f"{self._queue} is a FIFO queue: give group_id, or tenant and source"
+                    f"{self._queue} is a FIFO {self._kind}: give group_id, or tenant and source"
                 )
             group = f"{tenant or ''}/{message.source or ''}"
         message.group_id = message.lane = check_id("group id", group, hashed=hashed)
         if deduplication is None:
-            deduplication = message.id or uuid.uuid4().hex
+            deduplication = uuid.uuid4().hex if message.id is None else message.id
             if message.replay_id:
                 deduplication = f"{deduplication}:replay:{message.replay_id}"
         message.deduplication_id = check_id("deduplication id", deduplication, hashed=hashed)
 
-    async def offloaded(self, check: ClaimCheck, body: object, options: SendOptions) -> Outgoing:
-        """The message, its body in the claim check when it is too large to travel."""
-        if isinstance(body, Envelope):
-            return self.compose(await body.offloaded(check), **options)
+    async def offloaded(
+        self, check: ClaimCheck, body: object, options: SendOptions
+    ) -> tuple[Outgoing, PumphouseError | None]:
+        """The message, its body in the claim check when it is too large to travel; with why the
+        body could not be stored, where it could not. Raises `UsageError`."""
         message = self.compose(body, **options)
-        if not check.wants(text_size(message.body)):
-            return message
-        message = self.compose(body, places=1, **options)
-        key = check.key(message.deduplication_id or message.id or uuid.uuid4().hex)
-        wire = message.attributes or {}
-        message.body, message.attributes = await check.offload(message.body, wire, key)
-        content.check_attributes(message.attributes)
-        _measure(message)
-        return message
+        if message.message_structure is not None:  # SNS reads its body
+            return message, None
+        data = body.body if isinstance(body, Envelope) else None
+        if not check.wants(text_size(message.body) if data is None else len(data)):
+            return message, None
+        if isinstance(body, Envelope) and data is None:  # it is in a claim check already
+            return message, None
+        try:
+            if isinstance(body, Envelope):
+                return self.compose(await body.offloaded(check, self._queue), **options), None
+            small = self.compose(body, places=1, **options)
+            wire = small.attributes or {}
+            if len(wire) == MAX_ATTRIBUTES:
+                raise UsageError(
+                    f"the message has {MAX_ATTRIBUTES} attributes, and the claim check needs one"
+                )
+            id = small.deduplication_id or small.id or uuid.uuid4().hex  # noqa: A001
+            whose = (small.tenant, small.source, small.replay_id, self._queue)
+            small.body, small.attributes = await check.offload(small.body, wire, id, *whose)
+        except UsageError:
+            raise
+        except Exception as error:
+            return message, _not_stored(error)
+        _measure(small)
+        return small, None
+
+
+def _not_stored(error: Exception) -> PumphouseError:
+    """Why a body could not be stored, as an error of its message, which was not sent at all."""
+    if isinstance(error, PumphouseError) and not isinstance(error, OutcomeUnknownError):
+        return error
+    plain = NotSentError(
+        f"not sent: its body could not be stored ({error or type(error).__name__})"
+    )
+    plain.__cause__ = error
+    return plain
+
+
+def _asked(option: str, function: Callable[[Outgoing], Any], message: Outgoing) -> Any:
+    """What a function of the caller's says of a message."""
+    try:
+        return function(message)
+    except PumphouseError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{option}: the function raised {error!r}") from error
+
+
+def _trace(header: str) -> Attributes:
+    if not isinstance(header, str) or forbidden_character(header):
+        raise UsageError(f"the trace_header is {header!r}; it is text that SQS takes")
+    return {"AWSTraceHeader": MessageAttributeValue("String", header)}
 
 
 def _measure(message: Outgoing) -> None:

@@ -15,14 +15,16 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 from anyio import to_thread
 
+from pumphouse.addressing import Topic
 from pumphouse.clock import Clock, timeout
-from pumphouse.errors import PumphouseError, ServiceError
+from pumphouse.errors import MessageTooLargeError, PumphouseError, ServiceError
 from pumphouse.protocol.attributes import MAX_ATTRIBUTES, forbidden_character
 from pumphouse.protocol.operations import Attributes, MessageAttributeValue
 from pumphouse.sink.outgoing import Outgoing
@@ -36,6 +38,8 @@ MAX_FILE_BYTES = 67_108_864
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """A message that failed for good, as it went over the wire, and why.
+
+    `queue` is where it was to go: a topic where `to_topic` is True.
 
     `kind` is the word for the failure: `refused`, `config_errors`, `too_large`, `throttled`,
     `transient`, `unreachable`, or `unknown` (it may be in the queue). `at` is in seconds since the
@@ -56,6 +60,9 @@ class DeadLetter:
     deduplication_id: str | None = None
     replay_id: str | None = None
     delay: int | None = None
+    to_topic: bool = False
+    subject: str | None = None
+    message_structure: str | None = None
 
     def to_json(self) -> bytes:
         """One line of a directory."""
@@ -87,6 +94,12 @@ class DeadLetter:
                 for name, value in (self.attributes or {}).items()
             },
         }
+        if self.to_topic:
+            line |= {
+                "to_topic": True,
+                "subject": self.subject,
+                "message_structure": self.message_structure,
+            }
         return msgspec.json.encode(line) + b"\n"
 
 
@@ -111,6 +124,14 @@ class DeadLetterLine(msgspec.Struct):
     deduplication_id: str | None = None
     replay_id: str | None = None
     delay: int | None = None
+    to_topic: bool = False
+    subject: str | None = None
+    message_structure: str | None = None
+
+    @property
+    def destination(self) -> str | Topic:
+        """Where it was to go."""
+        return Topic(self.queue) if self.to_topic else self.queue
 
     def message_attributes(self) -> dict[str, MessageAttributeValue]:
         return {
@@ -126,7 +147,9 @@ DeadLetterTarget = Callback | str | Path
 
 
 class Keeper(Protocol):
-    """Where dead letters go."""
+    """Where dead letters go; `together` where many at once are as good as one."""
+
+    together: bool
 
     async def take(self, letters: Sequence[DeadLetter]) -> None:
         """Keep them; raises where it can't."""
@@ -136,11 +159,20 @@ class DeadLetters:
     """Hands what failed for good to a keeper. What goes wrong there is logged and counted: the
     callers get their own errors either way."""
 
-    def __init__(self, queue: str, keeper: Keeper, clock: Clock, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        queue: str,
+        keeper: Keeper,
+        clock: Clock,
+        timeout_seconds: float,
+        *,
+        to_topic: bool = False,
+    ) -> None:
         self._queue = queue
+        self._to_topic = to_topic
         self._keeper = keeper
         self._clock = clock
-        self._timeout_seconds = timeout_seconds
+        self.timeout_seconds = timeout_seconds
         self.counts: Counter[str] = Counter()
 
     async def take(self, failed: Sequence[tuple[Outgoing, PumphouseError, str]]) -> None:
@@ -161,20 +193,31 @@ class DeadLetters:
                 deduplication_id=message.deduplication_id,
                 replay_id=message.replay_id,
                 delay=message.delay,
+                to_topic=self._to_topic,
+                subject=message.subject,
+                message_structure=message.message_structure,
             )
             for message, error, kind in failed
         ]
+        kept = 0
         try:
-            async with timeout(self._clock, self._timeout_seconds):
-                await self._keeper.take(letters)
-            self.counts["dead_lettered"] += len(letters)
-        except Exception:
-            self.counts["dead_letters_failed"] += len(letters)
-            _log.exception("%s: %d dead letters could not be kept", self._queue, len(letters))
+            async with timeout(self._clock, self.timeout_seconds):
+                for some in [letters] if self._keeper.together else [[each] for each in letters]:
+                    try:
+                        await self._keeper.take(some)
+                        kept += len(some)
+                    except Exception:
+                        _log.exception("%s: a dead letter could not be kept", self._queue)
+        except TimeoutError:
+            _log.error("%s: dead letters could not be kept in time", self._queue)
+        self.counts["dead_lettered"] += kept
+        self.counts["dead_letters_failed"] += len(letters) - kept
 
 
 class CallbackKeeper:
     """Tells a function."""
+
+    together = False
 
     def __init__(self, callback: Callback) -> None:
         self._callback = callback
@@ -189,6 +232,8 @@ class CallbackKeeper:
 class DirectoryKeeper:
     """Appends lines to files of a directory, which is made if need be: one file for each process
     and time of start, a new one every 64 MiB."""
+
+    together = True
 
     def __init__(self, directory: Path, queue: str) -> None:
         self.directory = directory
@@ -235,17 +280,19 @@ def lock(file: int) -> None:
 class QueueKeeper:
     """Sends on to another queue, with the reason in attributes where there is room for them."""
 
+    together = False  # one after the other: letters of one group keep their order
+
     def __init__(self, send: Callable[..., Awaitable[object]], *, fifo: bool) -> None:
         self._send = send
         self._fifo = fifo
 
     async def take(self, letters: Sequence[DeadLetter]) -> None:
-        # one after the other: letters of one group keep their order
         for letter in letters:
             attributes = dict(letter.attributes or {})
             for name, text in (
                 ("pumphouse.error", letter.kind),
                 ("pumphouse.queue", letter.queue),
+                ("pumphouse.subject", letter.subject),
                 ("pumphouse.error_message", str(letter.error)),
             ):
                 if text and len(attributes) < MAX_ATTRIBUTES and not forbidden_character(text):
@@ -253,9 +300,14 @@ class QueueKeeper:
             group = letter.group_id
             if group is None and self._fifo:
                 group = f"{letter.tenant or ''}/{letter.source or ''}"
-            await self._send(
-                letter.body,
-                id=letter.deduplication_id or letter.id,
-                group_id=group,
-                attributes=attributes,
+            send = partial(
+                self._send, letter.body, id=letter.deduplication_id or letter.id, group_id=group
             )
+            try:
+                await send(attributes=attributes)
+            except MessageTooLargeError:
+                if attributes == letter.attributes:
+                    raise
+                await send(
+                    attributes=letter.attributes
+                )  # without the reason it may be small enough

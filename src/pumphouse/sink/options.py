@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypedDict
 
+from pumphouse.addressing import check_queue
 from pumphouse.backoff import RetryPolicy
 from pumphouse.claim_check import ClaimCheck
 from pumphouse.clock import Clock, RealClock
 from pumphouse.errors import UsageError
 from pumphouse.hooks import Hooks
-from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES, MAX_MESSAGE_BYTES
+from pumphouse.protocol.attributes import (
+    MAX_BATCH_ENTRIES,
+    MAX_MESSAGE_BYTES,
+    attribute_name_fault,
+)
 from pumphouse.sink.dead_letters import DeadLetterTarget
 from pumphouse.sink.entry import Limits
-from pumphouse.sink.outgoing import AttributeValue, Outgoing
+from pumphouse.sink.outgoing import AttributeValue, Outgoing, check_id
 
 GroupOf = str | Callable[[Outgoing], str]
 AddAttributes = Callable[[Outgoing], Mapping[str, AttributeValue]]
@@ -123,17 +130,31 @@ class Settings:
             raise UsageError(f"max_message_bytes is {limit!r}; it is 1 to {_MIB}, or None")
         if not isinstance(self.retry, RetryPolicy):
             raise UsageError(f"retry is {self.retry!r}; it is a RetryPolicy")
-        if not isinstance(self.attribute_prefix, str):
-            raise UsageError(f"attribute_prefix is {self.attribute_prefix!r}; it is text")
+        prefix = self.attribute_prefix
+        if not isinstance(prefix, str) or (fault := attribute_name_fault(f"{prefix}id")):
+            why = f"a name that begins with it {fault}" if isinstance(prefix, str) else "it is text"
+            raise UsageError(f"attribute_prefix is {prefix!r}; {why}")
         group = self.group_id
-        if group is not None and not callable(group) and not (isinstance(group, str) and group):
+        if isinstance(group, str):
+            check_id("group_id", group, hashed=self.hash_ids)
+        elif group is not None and (not callable(group) or inspect.iscoroutinefunction(group)):
             raise UsageError(f"group_id is {group!r}; it is text, or a function of the message")
+        add = self.add_attributes
+        if add is not None and (not callable(add) or inspect.iscoroutinefunction(add)):
+            raise UsageError(f"add_attributes is {add!r}; it is a function of the message")
+        for name, kind in _TYPES.items():
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                raise UsageError(f"{name} is {value!r}; it is a {kind.__name__}")
+        if not callable(getattr(self.clock, "monotonic", None)):
+            raise UsageError(f"clock is {self.clock!r}; it is a Clock")
+        _check_target(self.on_dead_letter)
 
-    def limits(self) -> Limits:
-        """What the schedule has to know."""
+    def limits(self, batch_bytes: int = MAX_MESSAGE_BYTES) -> Limits:
+        """What the schedule has to know, for a destination that takes batches of so many bytes."""
         return Limits(
             batch_max_entries=self.batch_max_entries if self.batch else 1,
-            batch_max_bytes=self.batch_max_bytes,
+            batch_max_bytes=min(self.batch_max_bytes, batch_bytes),
             batch_linger=_seconds("batch_linger", self.batch_linger, 60) if self.batch else 0.0,
             batch_max_inflight=self.batch_max_inflight,
             batch_queue_max=self.batch_queue_max,
@@ -151,6 +172,7 @@ _RANGES: dict[str, tuple[int, int | None]] = {
     "batch_queue_max_bytes": (1, None),
     "batch_queue_tenant_max": (1, None),
 }
+_TYPES: dict[str, type] = {"claim_check": ClaimCheck, "hooks": Hooks, "rng": random.Random}
 _NAMES = frozenset(each.name for each in fields(Settings))
 
 
@@ -162,6 +184,24 @@ def _seconds(name: str, value: object, high: float | None) -> float:
         upto = f"0 to {high:g}" if high is not None else "at least 0"
         raise UsageError(f"{name} is {seconds:g} seconds; it is {upto}")
     return float(seconds)
+
+
+def _check_target(target: object) -> None:
+    """Raise `UsageError` for what can't be `on_dead_letter`."""
+    if target is None or isinstance(target, Path) or callable(target):
+        return
+    if not isinstance(target, str):
+        raise UsageError(
+            f"on_dead_letter is {target!r}; it is a function, a queue (text) or a directory (Path)"
+        )
+    try:
+        name = check_queue(target)
+    except UsageError as error:
+        raise UsageError(f"on_dead_letter: {error}") from None
+    if name != target:
+        raise UsageError(
+            f"on_dead_letter is {target!r}, which is no queue; a directory is Path({target!r})"
+        )
 
 
 def settings(options: Mapping[str, Any]) -> Settings:

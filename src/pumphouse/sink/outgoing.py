@@ -52,6 +52,8 @@ class Outgoing(Entry, eq=False):
     id: str | None = None
     source: str | None = None
     replay_id: str | None = None
+    subject: str | None = None
+    message_structure: str | None = None
 
 
 class SendOptions(TypedDict, total=False):
@@ -67,7 +69,11 @@ class SendOptions(TypedDict, total=False):
     * `attributes`: message attributes by name: text, bytes, numbers, `MessageAttributeValue`.
     * `headers`: more of them, text or bytes. At most ten in all, those of a marker included.
     * `delay`: seconds (0 to 900, whole) or a `timedelta`; standard queues only.
-    * `trace_header`: X-Ray's header, sent as the system attribute `AWSTraceHeader`.
+    * `trace_header`: X-Ray's header, sent as the system attribute `AWSTraceHeader`; to a topic it
+      is sent for a whole request, and left out where the messages of a batch don't share it.
+    * `subject`: topics only; 1 to 100 printable ASCII characters.
+    * `message_structure`: topics only; "json" says that the body is an object of texts by protocol,
+      one of them under `default`.
     """
 
     id: str | None
@@ -80,6 +86,8 @@ class SendOptions(TypedDict, total=False):
     headers: Mapping[str, str | bytes] | None
     delay: float | timedelta | None
     trace_header: str | None
+    subject: str | None
+    message_structure: str | None
 
 
 class Draft:
@@ -88,11 +96,17 @@ class Draft:
     __slots__ = ("body", "options")
 
     def __init__(self, body: object, **options: Unpack[SendOptions]) -> None:
+        if unknown := sorted(options.keys() - SendOptions.__annotations__.keys()):
+            raise UsageError(
+                f"a message has no option {', '.join(unknown)}; "
+                f"its options are {', '.join(sorted(SendOptions.__annotations__))}"
+            )
         self.body = body
         self.options = options
 
 
-_ENTRY_IDS = tuple(str(position) for position in range(10))
+MAX_SUBJECT = 100
+ENTRY_IDS = tuple(str(position) for position in range(10))
 
 
 def send_message(queue_url: str, message: Outgoing) -> SendMessage:
@@ -122,7 +136,7 @@ def send_message_batch(queue_url: str, messages: list[Outgoing]) -> SendMessageB
                 message.deduplication_id,
                 message.group_id,
             )
-            for entry_id, message in zip(_ENTRY_IDS, messages, strict=False)
+            for entry_id, message in zip(ENTRY_IDS, messages, strict=False)
         ],
     )
 
@@ -152,6 +166,10 @@ def attribute_values(given: Mapping[str, AttributeValue]) -> Attributes:
     None leaves an attribute out.
     """
     found: Attributes = {}
+    if not isinstance(given, Mapping):
+        raise UsageError(
+            f"attributes are of type {type(given).__name__}; they are names with values"
+        )
     for name, value in given.items():
         if isinstance(value, str):
             found[name] = MessageAttributeValue("String", value)
@@ -221,3 +239,44 @@ def check_delay(delay: float | timedelta | None, *, fifo: bool) -> int | None:
             "or leave the delay out"
         )
     return int(seconds) or None
+
+
+def check_for_topic(
+    message: Outgoing, name: str, kind: str, subject: str | None, structure: str | None
+) -> None:
+    """Give a message to a topic its subject and structure. Raises `UsageError` for what SNS does
+    not take, and for either of them on its way to a queue."""
+    if kind != "topic":
+        raise UsageError(
+            f"{name} is a queue; subject and message_structure are for messages to a Topic"
+        )
+    if message.delay:
+        raise UsageError(f"{name} is a topic, which delays nothing; set the queues' DelaySeconds")
+    if subject is not None and not (
+        isinstance(subject, str)
+        and 0 < len(subject) <= MAX_SUBJECT
+        and subject.isascii()
+        and subject.isprintable()
+        and subject[0] != " "
+    ):
+        raise UsageError(
+            f"the subject is {subject!r}; it is 1 to {MAX_SUBJECT} printable ASCII characters, "
+            "the first of them no space"
+        )
+    if structure is not None:
+        _check_structure(message, structure)
+    message.subject = subject
+    message.message_structure = structure
+
+
+def _check_structure(message: Outgoing, structure: str) -> None:
+    if structure != "json":
+        raise UsageError(f"message_structure is {structure!r}; it is 'json', or left out")
+    try:
+        found = msgspec.json.decode(message.body)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"with message_structure='json' the body is JSON: {error}") from None
+    if not isinstance(found, dict) or not isinstance(found.get("default"), str):
+        raise UsageError(
+            "with message_structure='json' the body is an object with a text under 'default'"
+        )

@@ -59,7 +59,7 @@ class Schedule(Generic[E]):
 
     def __init__(self, limits: Limits, *, exclusive: bool) -> None:
         self.admission: Admission[E] = Admission(limits)
-        self._limits = limits
+        self.limits = limits
         self._exclusive = exclusive
         self._order = itertools.count()
         self._lanes: dict[str, _Lane[E]] = {}
@@ -95,7 +95,7 @@ class Schedule(Generic[E]):
 
     def is_full(self) -> bool:
         """Whether enough is ready for a batch that need not wait."""
-        limits = self._limits
+        limits = self.limits
         return (
             self._ready >= limits.batch_max_entries or self._ready_bytes >= limits.batch_max_bytes
         )
@@ -106,7 +106,7 @@ class Schedule(Generic[E]):
         There is one when a request slot is free and enough is ready to fill a batch, or the first
         of what is ready has lingered long enough, or `flush` is set.
         """
-        limits = self._limits
+        limits = self.limits
         if not self._ready or self.inflight >= limits.batch_max_inflight:
             return None
         if not (flush or self.is_full()) and now < self._due():
@@ -231,7 +231,7 @@ class Schedule(Generic[E]):
         """When `wake` or `take` may have something that they don't have now; `NEVER` for when only
         an answer or an admission can bring it."""
         when = self._later[0][0] if self._later else NEVER
-        if self._ready and self.inflight < self._limits.batch_max_inflight:
+        if self._ready and self.inflight < self.limits.batch_max_inflight:
             when = min(when, self._due())
         return when
 
@@ -333,7 +333,7 @@ class Schedule(Generic[E]):
             elif (since := lane.head().arrived) > arrived:
                 heapq.heapreplace(oldest, (since, next(self._order), lane))
             else:
-                return arrived + self._limits.batch_linger
+                return arrived + self.limits.batch_linger
         return NEVER
 
     def __repr__(self) -> str:

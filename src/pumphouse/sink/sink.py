@@ -1,10 +1,11 @@
-"""`Sink`: confirmed, batched, fair publishing to one queue.
+"""`Sink`: confirmed, batched, fair publishing to one queue or topic.
 
 The way of a message: `send` has it composed (`composer.py`, with `content.py` and
 `claim_check.py`), the batcher admits it and will resolve its future (`batcher.py`,
-by the rules of `admission.py` and `schedule.py`), `_request` carries a batch over the backend, and
-`confirmation.py` says what the answer means for each message. What fails for good goes to
-`dead_letters.py`. The options and their meaning are in `options.py`.
+by the rules of `admission.py` and `schedule.py`), `_request` carries a batch over the backend, as
+the requests of its `destination.py`, and `confirmation.py` says what the answer means for each
+message. What fails for good goes to `dead_letters.py`. The options and their meaning are in
+`options.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from pumphouse.addressing import QueueUrls, check_queue
+from pumphouse.addressing import Topic
 from pumphouse.backend import Backend
 from pumphouse.backoff import one_try
 from pumphouse.claim_check import ClaimCheck
@@ -32,11 +33,9 @@ from pumphouse.errors import (
     QueueDoesNotExist,
     RefusedConfigError,
     RefusedError,
+    TopicDoesNotExist,
 )
 from pumphouse.model import Receipt
-from pumphouse.protocol.attributes import MAX_MESSAGE_BYTES
-from pumphouse.protocol.names import FIFO_SUFFIX
-from pumphouse.protocol.operations import GetQueueAttributes
 from pumphouse.sink.batcher import Batcher
 from pumphouse.sink.chains import in_order
 from pumphouse.sink.composer import Composer
@@ -47,16 +46,14 @@ from pumphouse.sink.dead_letters import (
     Keeper,
     QueueKeeper,
 )
+from pumphouse.sink.destination import Destination, destination_of
 from pumphouse.sink.options import Settings, SinkOptions, settings
-from pumphouse.sink.outgoing import (
-    Draft,
-    Outgoing,
-    SendOptions,
-    send_message,
-    send_message_batch,
-)
+from pumphouse.sink.outgoing import Draft, Outgoing, SendOptions
 
 _log = logging.getLogger("pumphouse.sink")
+
+KEEPING_SECONDS = 5.0
+"""What dead letters get at least to be written, however short the time-out of a close."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,34 +69,38 @@ class BatchAnswered:
 
 
 class Sink:
-    """Publishes to one queue: `receipt = await sink.send(body)` returns when SQS has stored it.
+    """Publishes to one queue or topic: `receipt = await sink.send(body)` returns when the service
+    has stored it.
 
-    `queue` is a name, a URL or an ARN; it has to exist (a sink never creates one), and it is FIFO
-    if its name ends in `.fifo`. Any number of tasks may call `send` at once: what they send travels
-    in batches. Use one sink for a queue and its credentials, in one event loop. Options are those
+    `queue` is a queue's name, URL or ARN, or a `Topic`; it has to exist (a sink never creates one),
+    and it is FIFO if its name ends in `.fifo`. Any number of tasks may call `send` at once: what they send travels
+    in batches. Use one sink for a destination and its credentials, in one event loop. Options are those
     of `sink_options.Settings`; one that can't be used raises `UsageError` here, naming it.
     """
 
-    def __init__(self, queue: str, backend: Backend, **options: Unpack[SinkOptions]) -> None:
-        self.queue = check_queue(queue)
-        self.fifo = self.queue.endswith(FIFO_SUFFIX)
+    def __init__(
+        self, queue: str | Topic, backend: Backend, **options: Unpack[SinkOptions]
+    ) -> None:
+        to: Destination = destination_of(queue, backend)
+        self._to = to
+        self.queue = to.name
+        self.fifo = to.fifo
         self.settings: Settings = settings(options)
         self._backend = backend
-        self._urls = QueueUrls(backend)
-        self._url: str | None = None
+        self._address: str | None = None  # a queue's URL, or a topic's ARN
         self._limit = self.settings.max_message_bytes
-        self._learning = asyncio.Lock()
+        self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         delay = partial(self.settings.retry.delay, rng=self.settings.rng)
-        self._confirm = partial(confirm, delay=delay)
+        self._confirm = partial(confirm, stored=to.stored, delay=delay)
         self._clock = self.settings.clock
         self._check: ClaimCheck | None = self.settings.claim_check
-        self._composer = Composer(self.queue, self.settings, fifo=self.fifo)
+        self._composer = Composer(to.name, self.settings, fifo=to.fifo, kind=to.kind)
         self._dead_letter_sink: Sink | None = None
         self._dead_letters = self._make_dead_letters(backend)
         self._batcher = Batcher(
             self._request,
             self._dead_letters.take if self._dead_letters else None,
-            limits=self.settings.limits(),
+            limits=self.settings.limits(to.batch_bytes(self._limit)),
             fifo=self.fifo,
             retry=self.settings.retry,
             retry_unknown=self.settings.retry_unknown,
@@ -112,7 +113,8 @@ class Sink:
     async def send(
         self, body: object, *, wait: bool | None = None, **options: Unpack[SendOptions]
     ) -> Receipt:
-        """Send one message; return when SQS has stored it, its MD5s checked.
+        """Send one message; return when it is stored, the MD5s that SQS answers checked (SNS
+        answers none: there an id for the message is its word).
 
         `body` is text, bytes, an `Envelope`, or an object that is sent as JSON; the options are
         those of `outgoing.SendOptions`. `wait` overrides the sink's option for this call.
@@ -125,22 +127,38 @@ class Sink:
         takes the message back if no request is carrying it yet; otherwise it goes its way and is
         counted.
         """
+        wait = self.settings.wait if wait is None else wait
         if self._check is None:
             message = self._composer.compose(body, **options)
+            if message.size > (self._limit or self._to.largest):
+                await self._batcher.refuse(message, self._too_large(message))
+            else:
+                self._batcher.submit(message, wait=wait)
         else:
-            message = await self._composer.offloaded(self._check, body, options)
-        if message.size > (self._limit or MAX_MESSAGE_BYTES):
-            await self._batcher.refuse(
-                message, MessageTooLargeError(message.size, self._limit or MAX_MESSAGE_BYTES)
-            )
-        else:
-            self._batcher.submit(message, wait=self.settings.wait if wait is None else wait)
+            message = await self._offloaded(self._check, body, wait, options)
         try:
             receipt: Receipt = await message.done
         except asyncio.CancelledError:
             self._batcher.withdraw(message)
             raise
         return receipt
+
+    async def _offloaded(
+        self, check: ClaimCheck, body: object, wait: bool, options: SendOptions
+    ) -> Outgoing:
+        """The message, handed over to the batcher; a large body is in the claim check."""
+        async with self._batcher.coming():
+            message, failure = await self._composer.offloaded(check, body, options)
+            if failure is None and message.size > (self._limit or self._to.largest):
+                failure = self._too_large(message)
+            if failure is None:
+                self._batcher.submit(message, wait=wait, came=True)
+        if failure is not None:
+            await self._batcher.refuse(message, failure)
+        return message
+
+    def _too_large(self, message: Outgoing) -> MessageTooLargeError:
+        return MessageTooLargeError(message.size, self._limit or self._to.largest)
 
     async def send_many(
         self, messages: Iterable[object], *, ordered: bool = True
@@ -177,17 +195,17 @@ class Sink:
 
     async def _carry(self, batch: list[Outgoing]) -> Confirmed:
         began = self._clock.monotonic()
-        url = self._url
-        if url is None or self._limit is None:
+        address = self._address
+        if address is None or self._limit is None:
             try:
-                url = await self._learn()
+                address = await self._learn()
             except PumphouseError as error:
                 return self._confirm("", batch, _not_sent(error))
-        limit = self._limit or MAX_MESSAGE_BYTES
+        limit = self._limit or self._to.largest
         small = batch
         if any(message.size > limit for message in batch):
             small = [message for message in batch if message.size <= limit]
-        confirmed = await self._execute(url, small) if small else Confirmed([], [], False)
+        confirmed = await self._execute(address, small) if small else Confirmed([], [], False)
         if confirmed.strangers:
             self._batcher.counts["strangers"] += len(confirmed.strangers)
             _log.warning("%s: an answer names entries that were not sent", self.queue)
@@ -210,47 +228,56 @@ class Sink:
         ]
         return confirmed._replace(outcomes=outcomes)
 
-    async def _execute(self, url: str, batch: list[Outgoing]) -> Confirmed:
+    async def _execute(self, address: str, batch: list[Outgoing]) -> Confirmed:
         self._batcher.counts["requests"] += 1
         try:
             if self.settings.batch:
-                answer: Any = await self._backend.execute(send_message_batch(url, batch))
+                answer: Any = await self._backend.execute(self._to.batch(address, batch))
             else:
-                answer = await self._backend.execute(send_message(url, batch[0]))
-            return self._confirm(url, batch, answer)
-        except QueueDoesNotExist as error:
-            self._urls.forget(self.queue)
-            self._url = None
-            return self._confirm(url, batch, error)
+                answer = await self._backend.execute(self._to.one(address, batch[0]))
+            return self._confirm(address, batch, answer)
+        except (QueueDoesNotExist, TopicDoesNotExist) as error:
+            self._forget()
+            return self._confirm(address, batch, error)
         except PumphouseError as error:
-            return self._confirm(url, batch, error)
+            return self._confirm(address, batch, error)
         except Exception as error:
             _log.exception("%s: a request failed in an unexpected way", self.queue)
             unknown = OutcomeUnknownError(f"the request failed with {type(error).__name__}")
             unknown.__cause__ = error
-            return self._confirm(url, batch, unknown)
+            return self._confirm(address, batch, unknown)
+
+    def _forget(self) -> None:
+        """It is not there: look it up again with the next request."""
+        self._address = None
+        self._to.forget()
+
+    def _learning(self) -> asyncio.Lock:
+        """One look-up at a time; in each event loop, since a lock belongs to one."""
+        loop = asyncio.get_running_loop()
+        if self._lock is None or self._lock[0] is not loop:
+            self._lock = (loop, asyncio.Lock())
+        return self._lock[1]
 
     async def _learn(self) -> str:
-        """Look up the queue's URL, and, where that is permitted, its `MaximumMessageSize`."""
-        async with self._learning:
-            url = self._url
-            if url is None:
-                url = self._url = await self._urls.resolve(self.queue)
+        """Look up the URL or ARN, and, where that is permitted, the `MaximumMessageSize`."""
+        async with self._learning():
+            address = self._address
+            if address is None:
+                address = self._address = await self._to.look_up()
             if self._limit is None:
-                asked = GetQueueAttributes(url, ["MaximumMessageSize"])
                 try:
-                    attributes = (await self._backend.execute(asked)).attributes
-                    self._limit = int(attributes.get("MaximumMessageSize", MAX_MESSAGE_BYTES))
-                except QueueDoesNotExist:
-                    self._url = None
-                    self._urls.forget(self.queue)
+                    self._limit = await self._to.limit(address)
+                    self._batcher.limit(self.settings.limits(self._to.batch_bytes(self._limit)))
+                except (QueueDoesNotExist, TopicDoesNotExist):
+                    self._forget()
                     raise
                 except (RefusedConfigError, RefusedError) as error:
                     _log.info("%s: its MaximumMessageSize can't be read: %s", self.queue, error)
-                    self._limit = MAX_MESSAGE_BYTES
+                    self._limit = self._to.largest
                 except PumphouseError:
                     pass  # the next request asks again; this one goes out
-            return url
+            return address
 
     # --- the end of the road ----------------------------------------------------------------
 
@@ -274,16 +301,25 @@ class Sink:
             keeper = QueueKeeper(sink.send, fifo=sink.fifo)
         else:
             keeper = CallbackKeeper(target)
-        return DeadLetters(self.queue, keeper, self._clock, self.settings.close_timeout_seconds)
+        return DeadLetters(
+            self.queue,
+            keeper,
+            self._clock,
+            self.settings.close_timeout_seconds,
+            to_topic=self._to.kind == "topic",
+        )
 
     # --- the end ----------------------------------------------------------------------------
 
     async def aclose(self, timeout_seconds: float | None = None) -> None:
         """Send what waits and give every waiting caller its true outcome, within the time-out
         (by default `close_timeout_seconds`): stored, failed, unknown where the answer is still
-        out, or `ClosedError` for what was never sent. May be called twice."""
-        limit = self.settings.close_timeout_seconds
-        await self._batcher.close(limit if timeout_seconds is None else timeout_seconds)
+        out, or `ClosedError` for what was never sent. What failed at the last moment may take as
+        long again to be kept (`on_dead_letter`), five seconds at least. May be called twice."""
+        limit = self.settings.close_timeout_seconds if timeout_seconds is None else timeout_seconds
+        if self._dead_letters is not None:
+            self._dead_letters.timeout_seconds = max(limit, KEEPING_SECONDS)
+        await self._batcher.close(limit)
         if self._dead_letter_sink is not None:
             await self._dead_letter_sink.aclose(timeout_seconds)
 
@@ -317,7 +353,7 @@ class Sink:
         chosen = self.settings
         limits = chosen.limits()
         return {
-            "queue": self.queue,
+            self._to.kind: self.queue,
             "fifo": self.fifo,
             "batch": {
                 "enabled": chosen.batch,
@@ -345,6 +381,6 @@ def _not_sent(error: PumphouseError) -> PumphouseError:
     """An error of the look-up before the request: nothing was sent, whatever became of it."""
     if not isinstance(error, OutcomeUnknownError):
         return error
-    plain = NetworkError(f"the queue could not be looked up: {error}")
+    plain = NetworkError(f"the destination could not be looked up: {error}")
     plain.__cause__ = error
     return plain

@@ -17,8 +17,10 @@ from typing import Literal
 
 from pumphouse.backend import Backend
 from pumphouse.backoff import one_try
-from pumphouse.clock import Clock, Timer
+from pumphouse.claim_check import ClaimCheck
+from pumphouse.clock import Clock, Timer, timeout
 from pumphouse.hooks import Hooks
+from pumphouse.protocol.operations import ReceivedMessage
 from pumphouse.subscriber import events
 from pumphouse.subscriber.attempts import Attempts
 from pumphouse.subscriber.dead_letters import DeadLetters
@@ -42,6 +44,7 @@ from pumphouse.subscriber.setup import Ready
 from pumphouse.subscriber.stats import Stats
 from pumphouse.subscriber.subscription import Subscription
 
+BODY_SECONDS = 20.0  # what the delete of a stored body may take; what is left over is logged
 _log = logging.getLogger("pumphouse.subscriber")
 
 
@@ -81,6 +84,7 @@ class Exits:
             extend=queue.extend,
         )
         self._subscription = subscription
+        self._check = subscription.claim_check
         self._queue = queue
         self._ready = ready
         self._clock = clock
@@ -101,7 +105,7 @@ class Exits:
 
     def finish(self, delivery: Delivery, outcome: Outcome | Stopped) -> None:
         """Carry out what came of a handler."""
-        delivery.task = None
+        delivery.task = delivery.restored = None
         self.at_work.discard(delivery)
         if delivery.state is not RUNNING:
             return  # the stop gave it back before its thread was done
@@ -131,7 +135,7 @@ class Exits:
 
     def behind_failure(self, delivery: Delivery) -> None:
         """A delivery of a batch that ran behind one of its group that failed: it comes again."""
-        delivery.task = None
+        delivery.task = delivery.restored = None
         self.at_work.discard(delivery)
         if delivery.state is not RUNNING:
             return
@@ -266,6 +270,7 @@ class Exits:
                     reason,
                 )
             )
+            delivery.carried = True
             self.settlement.submit(delivery, Intent.DELETE)
         self.lanes.done(delivery)
         self._changed()
@@ -284,6 +289,8 @@ class Exits:
                 del by_id[message_id]
             if self.attempts:
                 self.attempts.forget(message_id)
+            if self._check is not None:
+                self._forget_body(self._check, delivery)
         self._room_again()
 
     def on_settled(self, delivery: Delivery, intent: Intent) -> None:
@@ -291,7 +298,28 @@ class Exits:
             self._stats.deleted += 1
             if self.attempts:
                 self.attempts.forget(delivery.message_id)
+            if self._check is not None:
+                self._forget_body(self._check, delivery)
         self._end(delivery, SETTLED)
+
+    def _forget_body(self, check: ClaimCheck, delivery: Delivery) -> None:
+        """The message is deleted for certain: so is the body that was stored apart from it, unless
+        the message is in the dead-letter queue, with its ticket."""
+        raw = delivery.raw
+        if not delivery.carried and check.has_ticket(raw.body, raw.message_attributes):
+            self._tasks.create_task(self._delete_body(check, raw))
+
+    async def _delete_body(self, check: ClaimCheck, raw: ReceivedMessage) -> None:
+        try:
+            async with timeout(self._clock, BODY_SECONDS):
+                await check.discard(raw.body, raw.message_attributes)
+        except Exception as error:
+            _log.warning(
+                "%s: the stored body of message %s is left over: %s",
+                self.name,
+                raw.message_id,
+                describe(error),
+            )
 
     def on_extended(self, delivery: Delivery) -> None:
         delivery.show_lease()

@@ -15,9 +15,12 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
+from pumphouse.claim_check import ClaimCheck
 from pumphouse.clock import Clock, VirtualClock, timeout
 from pumphouse.content import UndecodableError, decode, headers_of
-from pumphouse.errors import UsageError
+from pumphouse.errors import BlobDamagedError, BlobMissingError, UsageError
 from pumphouse.hooks import Hooks
 from pumphouse.model import Lease, Message
 from pumphouse.subscriber.delivery import Delivery
@@ -68,6 +71,7 @@ class Runner:
     ) -> None:
         self._subscription = subscription
         self._plan = subscription.plan
+        self._check = subscription.claim_check
         self._clock = clock
         self._hooks = hooks
         self._stats = stats
@@ -102,8 +106,12 @@ class Runner:
 
     async def run(self, delivery: Delivery) -> Outcome | Stopped:
         """Run the handler for one delivery."""
+        if self._check is not None:
+            failed = await self._restore(self._check, delivery)
+            if failed is not None:
+                return failed
         try:
-            payload = self._plan.payload_of(delivery.raw)
+            payload = self._plan.payload_of(delivery.restored or delivery.raw)
         except UndecodableError as error:
             return self.undecodable(delivery, error)
         try:
@@ -126,8 +134,14 @@ class Runner:
         outcomes: dict[int, Outcome | Stopped] = {}
         good: list[tuple[int, Delivery, Any]] = []
         for place, delivery in enumerate(deliveries):
+            if self._check is not None:
+                failed = await self._restore(self._check, delivery)
+                if failed is not None:
+                    outcomes[place] = failed
+                    continue
             try:
-                good.append((place, delivery, self._plan.payload_of(delivery.raw)))
+                raw = delivery.restored or delivery.raw
+                good.append((place, delivery, self._plan.payload_of(raw)))
             except UndecodableError as error:
                 outcomes[place] = self.undecodable(delivery, error)
         if good:
@@ -137,7 +151,7 @@ class Runner:
 
     def message_of(self, delivery: Delivery) -> Message:
         """The delivery as its handler sees it."""
-        raw = delivery.raw
+        raw = delivery.restored or delivery.raw
         attributes = raw.attributes
         lease = delivery.lease
         if lease is None:
@@ -193,6 +207,25 @@ class Runner:
         if policy == "drop":
             return Drop(reason)
         return Reject(reason) if policy == "reject" else Retry(reason=reason)
+
+    async def _restore(self, check: ClaimCheck, delivery: Delivery) -> Outcome | Stopped | None:
+        """Fetch the body of a delivery that carries a ticket; the outcome where that fails."""
+        raw = delivery.raw
+        try:
+            body, attributes = await self._within_time(
+                delivery, partial(check.restore, raw.body, raw.message_attributes)
+            )
+        except asyncio.CancelledError as error:
+            return self._cancelled(delivery, error)
+        except UndecodableError as error:
+            return self.undecodable(delivery, error)
+        except (BlobMissingError, BlobDamagedError) as error:
+            return self.undecodable(delivery, UndecodableError(str(error)))
+        except Exception as error:
+            return self._raised(delivery, error)
+        if body is not raw.body:
+            delivery.restored = replace(raw, body=body, message_attributes=attributes)
+        return None
 
     # --- one message ----------------------------------------------------------------------------
 

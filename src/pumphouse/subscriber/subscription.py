@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pumphouse.addressing import check_queue
+from pumphouse.claim_check import ClaimCheck
 from pumphouse.errors import UsageError
 from pumphouse.subscriber.outcomes import (
     DEFAULT_BACKOFF,
@@ -44,6 +45,7 @@ class Subscription:
     partition_key: Callable[[Any], str] | None = None
     publish: str | None = None
     priority: int | None = None
+    claim_check: ClaimCheck | None = None
 
     def __post_init__(self) -> None:
         where = f"subscriber of {self.queue.name!r}: "
@@ -80,6 +82,13 @@ class Subscription:
                 )
             if self.batch is not None:
                 raise UsageError(f"{where}partition_key and batch don't go together")
+            if self.claim_check is not None:
+                raise UsageError(
+                    f"{where}partition_key reads a payload before a claim check has fetched it; "
+                    "they don't go together"
+                )
+        if self.claim_check is not None and not isinstance(self.claim_check, ClaimCheck):
+            raise UsageError(f"{where}claim_check is a ClaimCheck, not {self.claim_check!r}")
         if self.publish is not None:
             check_queue(self.publish)
             if self.batch is not None:
