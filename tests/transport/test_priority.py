@@ -154,12 +154,148 @@ async def test_levels_that_are_shared_make_it_exact(account: Account, go: Go) ->
 
 
 async def test_the_memory_of_levels_is_bounded() -> None:
-    levels = LocalLevels(max_groups=3)
+    levels = LocalLevels(max_messages=3)
     for number in range(10):
         await levels.enter(f"g{number}", 1, "key")
     assert len(levels) == 3
     assert await levels.enter("g9", 0, "other") == 1
     assert await levels.enter("g0", 0, "other") == 0
+
+
+async def test_the_memory_of_levels_is_bounded_for_one_group_too() -> None:
+    """A process that only publishes never hears that its messages are gone."""
+    levels = LocalLevels(max_messages=3)
+    for number in range(10):
+        assert await levels.enter("g", number, f"key-{number}") == 0
+    assert len(levels) == 3
+    for number in range(10):
+        await levels.leave("g", f"key-{number}")
+    assert len(levels) == 0
+    assert await levels.enter("g", 2, "key") == 2
+
+
+async def test_no_level_starves_when_claims_with_and_without_a_minimum_alternate(
+    jobs: Any, go: Go
+) -> None:
+    for number in range(12):
+        for level in range(3):
+            await jobs.publish(f"G{level}-{number}", str(level), level)
+    seen = []
+    for number in range(12):
+        lease = await go(jobs.claim("w", 30, min_priority=number % 2))
+        if number % 2 == 0:
+            seen.append(lease.event)
+        await go(jobs.ack(lease))
+    assert sorted(seen) == ["0", "0", "1", "1", "2", "2"]
+
+
+async def test_a_minimum_above_the_highest_level_takes_from_the_highest(
+    jobs: Any, go: Go, clock: VirtualClock
+) -> None:
+    await jobs.publish("G", "top", priority=9)
+    lease = await go(jobs.claim("w", 30, min_priority=9))
+    assert lease.event == "top"
+    await go(jobs.ack(lease))
+
+    async def loop() -> None:
+        async for _ in jobs.leases("w", 30, min_priority=9):
+            pass
+
+    idle = asyncio.ensure_future(loop())
+    await clock.advance(60)  # and it waits, as any claim does
+    await go(jobs.close())
+    await idle
+
+
+class SlowLevels(LocalLevels):
+    """Levels in a store that takes its time, or fails."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
+        self.clock, self.failing = clock, False
+
+    async def enter(self, group_id: str, level: int, key: str) -> int:
+        await self.clock.sleep(0.1)
+        if self.failing:
+            raise OSError("the store is down")
+        return await super().enter(group_id, level, key)
+
+    async def leave(self, group_id: str, key: str) -> None:
+        await self.clock.sleep(0.1)
+        if self.failing:
+            raise OSError("the store is down")
+        await super().leave(group_id, key)
+
+
+@pytest.mark.parametrize("wait", [0, 20])
+async def test_what_the_store_of_levels_keeps_from_a_claim_goes_back(
+    account: Account, go: Go, clock: VirtualClock, wait: int
+) -> None:
+    levels = SlowLevels(clock)
+    jobs: Any = await PriorityTransport.create("jobs", account, levels=2, group_levels=levels)
+    claim = asyncio.ensure_future(jobs.claim("w", 30, wait_seconds=wait))
+    if wait:
+        await clock.advance(0.05)
+    await go(jobs.publish("G", "x", 1))
+    await clock.advance(0.01)
+    if not wait:
+        claim = asyncio.ensure_future(jobs.claim("w", 30, wait_seconds=0))
+        await clock.advance(0.01)
+    assert account.queue("jobs-p1.fifo").in_flight == 1
+    claim.cancel()
+    await clock.settle()
+    assert claim.cancelled()
+    assert account.queue("jobs-p1.fifo").visible == 1
+    levels.failing = True
+    with pytest.raises(OSError, match="down"):
+        await go(jobs.claim("w", 30, wait_seconds=wait))
+    await clock.settle()
+    assert account.queue("jobs-p1.fifo").visible == 1
+    await go(jobs.close())
+
+
+async def test_an_ack_that_is_cancelled_frees_its_group_all_the_same(
+    account: Account, go: Go, clock: VirtualClock
+) -> None:
+    levels = SlowLevels(clock)
+    jobs: Any = await PriorityTransport.create("jobs", account, levels=2, group_levels=levels)
+    for steps in range(12):
+        await go(jobs.publish("G", "x", steps % 2))
+        assert len(account.sent(f"jobs-p{steps % 2}.fifo")) == 1 + steps // 2
+        ack = asyncio.ensure_future(jobs.ack(await go(jobs.claim("w", 30))))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        ack.cancel()
+        await clock.advance(1)
+        assert ack.done()
+        if steps == 0:  # it never began
+            await clock.advance(30)
+            await go(jobs.ack(await go(jobs.claim("w", 30))))
+    assert len(levels) == 0
+
+
+async def test_an_ack_stands_though_the_store_of_levels_fails(
+    account: Account, go: Go, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    levels = SlowLevels(clock)
+    jobs: Any = await PriorityTransport.create("jobs", account, levels=2, group_levels=levels)
+    await go(jobs.publish("G", "x"))
+    lease = await go(jobs.claim("w", 30))
+    levels.failing = True
+    await go(jobs.ack(lease))
+    assert lease.settled
+    assert "was not left" in caplog.text
+
+
+@pytest.mark.parametrize("wait", [0, 20])
+async def test_a_claim_that_meets_close_gets_none(
+    account: Account, jobs: Any, go: Go, clock: VirtualClock, wait: int
+) -> None:
+    account.faults.delay("ReceiveMessage", 0.1, times=None)
+    claim = asyncio.ensure_future(jobs.claim("w", 30, wait_seconds=wait))
+    await clock.advance(0.05)
+    await go(jobs.close())
+    assert await go(claim) is None
 
 
 async def test_a_publish_that_stored_nothing_leaves_no_trace(jobs: Any) -> None:

@@ -63,10 +63,14 @@ class _Twin(Generic[E]):
         wait_seconds: Duration = MAX_WAIT_SECONDS,
     ) -> Iterator[Lease[E]]:
         """As the async `leases`: `for lease in …`."""
-        while not self.transport.closed:
-            lease = self.claim(worker_id, visibility, min_priority, wait_seconds=wait_seconds)
-            if lease is not None:
-                yield lease
+        while lease := self._portal.call(
+            self.transport.next_lease,
+            worker_id,
+            visibility,
+            min_priority,
+            wait_seconds=wait_seconds,
+        ):
+            yield lease
 
     def claimed(
         self,

@@ -82,6 +82,8 @@ class Engine:
         self._timer: Timer | None = None
         self._timer_at = 0.0
         self._closed: asyncio.Future[None] | None = None
+        self.stopped = False
+        """Whether no more work is taken."""
 
     @property
     def closed(self) -> bool:
@@ -97,6 +99,8 @@ class Engine:
 
     async def claim(self, worker_id: str, visibility: int, wait: int) -> Held | None:
         """Wait for a message. Cancelled, it takes none: one that was on its way goes elsewhere."""
+        if self.stopped:
+            return None
         now = self._clock.monotonic()
         waiter = Waiter(worker_id, visibility, wait, now + wait)
         claim: asyncio.Future[Held | None] = asyncio.get_running_loop().create_future()
@@ -204,7 +208,7 @@ class Engine:
                     self._extend(self._board.extending(head), until=until)
                 case Grant(chain, seconds):
                     self._grant(chain, seconds)
-        if self._polling is None and self._closed is None:
+        if self._polling is None and not self.stopped:
             # On the loop's next round: until then the claims of this moment come together.
             self._polling = asyncio.get_running_loop().call_soon(self._start_polls)
         alarm = self._board.next_alarm()
@@ -248,7 +252,7 @@ class Engine:
 
     def _start_polls(self) -> None:
         self._polling = None
-        while self._closed is None:
+        while not self.stopped:
             poll = self._board.next_poll(self._clock.monotonic())
             if poll is None:
                 return
@@ -274,7 +278,7 @@ class Engine:
             except Exception as error:
                 stale = isinstance(error, RefusedError) and _ATTEMPT_ID in error.message
                 passing = stale or isinstance(error, PASSING)
-                if not passing or attempt == MAX_ATTEMPTS or self._closed is not None:
+                if not passing or attempt == MAX_ATTEMPTS or self.stopped:
                     self._board.failed(poll, error)
                     break
                 # The same attempt id brings the messages whose answer was lost; SQS takes it again
@@ -295,13 +299,19 @@ class Engine:
 
     # --- the end --------------------------------------------------------------------------------
 
+    def stop(self) -> None:
+        """Take no more claims, and give back what nobody has."""
+        if not self.stopped:
+            self.stopped = True
+            self._board.close(self._clock.monotonic())
+            self._step()
+
     async def close(self) -> None:
-        """End what is under way, and give back what nobody has."""
+        """Stop, and end what is under way."""
+        self.stop()
         if self._closed is None:
             self._closed = asyncio.get_running_loop().create_future()
             self._settler.hurry()
-            self._board.close(self._clock.monotonic())
-            self._step()
             self.tasks.spawn(self._finish(self._closed))
         await asyncio.shield(self._closed)
 
@@ -318,7 +328,8 @@ class Engine:
                 closed.set_result(None)
 
     def __repr__(self) -> str:
-        return ("closed, " if self.closed else "") + repr(self._board)
+        state = "closed, " if self.closed else "stopped, " if self.stopped else ""
+        return state + repr(self._board)
 
 
 def _group_of(message: ReceivedMessage) -> str:

@@ -119,6 +119,11 @@ class Lease(Generic[E]):
         """Whether the lease is settled or lost."""
         return self.lost or self._held.state is State.GONE
 
+    @property
+    def in_hand(self) -> bool:
+        """Whether the lease can be acted on: it is not lost, nor settled, nor being settled."""
+        return self._held.state is State.OUT and not self.lost
+
     def held(self) -> Held:
         """What the transport knows of the lease, if it can still be acted on.
 

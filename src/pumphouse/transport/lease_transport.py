@@ -8,10 +8,7 @@ timeout" in the developer guide).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
-from types import TracebackType
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 from uuid import uuid4
 
 from pumphouse.backend import Backend
@@ -30,17 +27,18 @@ from pumphouse.protocol.attributes import (
 from pumphouse.protocol.operations import SendMessage
 from pumphouse.transport.codecs import codec_for
 from pumphouse.transport.engine import MAX_ATTEMPTS, Engine
-from pumphouse.transport.holding import claimed, leases
+from pumphouse.transport.holding import Holding
 from pumphouse.transport.lease import Duration, Lease, whole_seconds
 from pumphouse.transport.opening import open_queue
 from pumphouse.transport.pieces import Held
 from pumphouse.transport.settling import PASSING
+from pumphouse.transport.tasks import Tasks
 from pumphouse.transport.waiting import MAX_WAIT_SECONDS
 
 E = TypeVar("E")
 
 
-class LeaseTransport(Generic[E]):
+class LeaseTransport(Holding[E]):
     """A FIFO queue as leases: at most one message of a group in flight, each group in order.
 
     Make one with `await LeaseTransport.create("jobs")`, or over a backend and a queue URL that are
@@ -168,6 +166,15 @@ class LeaseTransport(Generic[E]):
         """Whether `close` was called."""
         return self._engine.closed
 
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` or `close` was called: no more work is taken."""
+        return self._engine.stopped
+
+    @property
+    def _background(self) -> Tasks:
+        return self._engine.tasks
+
     # --- publishing -----------------------------------------------------------------------------
 
     async def publish(
@@ -241,7 +248,7 @@ class LeaseTransport(Generic[E]):
         """Lease the next message of some group that has nothing in flight, for `visibility`.
 
         Waits up to `wait_seconds` (0 to 20; to within a second, since SQS counts in whole ones) and
-        returns None when nothing came, or when the transport was closed meanwhile. A claim that is
+        returns None when nothing came, or when the transport was stopped. A claim that is
         cancelled takes no message: one that was on its way goes to another claim or is given back.
         `worker_id` is for your own logs.
 
@@ -258,48 +265,6 @@ class LeaseTransport(Generic[E]):
         held = await self._engine.claim(worker_id, lease_for, wait)
         return (
             None if held is None else Lease(held, worker_id, self.codec, self.clock, self.queue_url)
-        )
-
-    def leases(
-        self,
-        worker_id: str,
-        visibility: Duration,
-        min_priority: int = 0,
-        *,
-        wait_seconds: Duration = MAX_WAIT_SECONDS,
-    ) -> AsyncIterator[Lease[E]]:
-        """Leases as they come, until the transport is closed: `async for lease in …`.
-
-        Each lease is the body's to ack, nack or extend; it may be handed to a task and settled
-        there. `wait_seconds` is how long one receive waits, and so how long `close()` may take.
-        """
-        return leases(self, worker_id, visibility, min_priority, wait_seconds)
-
-    def claimed(
-        self,
-        worker_id: str,
-        visibility: Duration,
-        min_priority: int = 0,
-        *,
-        wait_seconds: Duration | None = None,
-        nack_delay: Duration = 0,
-    ) -> AbstractAsyncContextManager[Lease[E]]:
-        """A lease for the length of a block: extended while it is held, acked when the block ends,
-        nacked with `nack_delay` when it raises or is cancelled.
-
-        Waits for a lease as long as it takes, or raises `TimeoutError` after `wait_seconds`. A
-        block that settles its lease itself is left alone. When the lease is lost, `lease.lost` says
-        so during the block, and the ack at its end raises `LeaseLostError`.
-        """
-        return claimed(
-            self,
-            worker_id,
-            visibility,
-            min_priority,
-            wait_seconds,
-            nack_delay,
-            self.clock,
-            self._engine.tasks,
         )
 
     # --- settling -------------------------------------------------------------------------------
@@ -338,26 +303,24 @@ class LeaseTransport(Generic[E]):
 
     # --- the end --------------------------------------------------------------------------------
 
+    def stop(self) -> None:
+        """Take no more work, and go on with what is held: for the start of an orderly end.
+
+        Claims that wait, and later ones, get None, and `leases` ends. Leases that workers have can
+        still be acked, nacked and extended, until `close`.
+        """
+        self._engine.stop()
+
     async def close(self) -> None:
-        """Take no more work, and end what is under way.
+        """Stop, and end what is under way.
 
         Claims that wait get None. Acks, nacks and extensions that were called are finished, a
         receive that is open is waited for (up to its `wait_seconds`), and what it brings and what
         is held for nobody is given back. A lease that a worker still has is left to end by itself:
-        ack or nack before. Closes the backend if the transport made it. May be called twice.
+        `stop` first, and let workers settle what they have. Closes the backend if the transport
+        made it. May be called twice.
         """
         await self._engine.close()
-
-    async def __aenter__(self) -> LeaseTransport[E]:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return f"<LeaseTransport on {self.queue_url}: {self._engine!r}>"

@@ -15,19 +15,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
-from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
+from pumphouse.addressing import check_queue
 from pumphouse.backend import Backend
 from pumphouse.clock import Clock
-from pumphouse.errors import ClosedError, PumphouseError, RefusedError, UsageError
+from pumphouse.errors import ClosedError, ConfigError, PumphouseError, RefusedError, UsageError
 from pumphouse.model import Receipt
 from pumphouse.protocol.names import FIFO_SUFFIX
-from pumphouse.transport.holding import claimed, leases
+from pumphouse.transport.holding import Holding
 from pumphouse.transport.lease import Duration, Lease, whole_seconds
 from pumphouse.transport.lease_transport import LeaseTransport
 from pumphouse.transport.opening import fifo_name
@@ -57,41 +58,56 @@ class Levels(Protocol):
 
 
 class LocalLevels:
-    """`Levels` in this process's memory, for the `max_groups` groups that were last used.
+    """`Levels` in this process's memory, for the `max_messages` messages that came last.
 
-    A message that was published here and acked elsewhere keeps its group on its level until the
-    group is forgotten. That delays a change of priority, and harms no order.
+    A message that was published here and acked elsewhere keeps its group on its level until it is
+    forgotten. That delays a change of priority, and harms no order.
     """
 
-    def __init__(self, max_groups: int = 100_000) -> None:
-        self._max_groups = max_groups
-        self._groups: dict[str, tuple[int, set[str]]] = {}
+    def __init__(self, max_messages: int = 100_000) -> None:
+        self._max_messages = max_messages
+        self._messages = 0
+        self._groups: OrderedDict[str, tuple[int, OrderedDict[str, None]]] = OrderedDict()
 
     async def enter(self, group_id: str, level: int, key: str) -> int:
-        level, keys = self._groups.pop(group_id, (level, set()))
-        keys.add(key)
-        self._groups[group_id] = (level, keys)
-        if len(self._groups) > self._max_groups:
-            del self._groups[next(iter(self._groups))]
+        level, keys = self._groups.pop(group_id, (level, OrderedDict()))
+        self._messages += key not in keys
+        keys[key] = None
+        self._groups[group_id] = (level, keys)  # now the one that was used last
+        while self._messages > self._max_messages:
+            self._forget()
         return level
 
     async def leave(self, group_id: str, key: str) -> None:
-        _, keys = self._groups.get(group_id, (0, set()))
-        keys.discard(key)
+        if group_id not in self._groups:
+            return
+        _, keys = self._groups[group_id]
+        if key in keys:
+            del keys[key]
+            self._messages -= 1
         if not keys:
-            self._groups.pop(group_id, None)
+            del self._groups[group_id]
+
+    def _forget(self) -> None:
+        """Forget the oldest message of the group that was used the longest ago."""
+        group_id = next(iter(self._groups))
+        _, keys = self._groups[group_id]
+        keys.popitem(last=False)
+        self._messages -= 1
+        if not keys:
+            del self._groups[group_id]
 
     def __len__(self) -> int:
-        return len(self._groups)
+        return self._messages
 
 
-class PriorityTransport(Generic[E]):
+class PriorityTransport(Holding[E]):
     """Lease transports by level of priority, 0 the lowest, as one.
 
     `publish(…, priority=n)` puts an event on level n (above the highest: on the highest).
-    `claim(…, min_priority=n)` takes only from level n and above; all of these count alike, in turn,
-    so that a full high level never starves a low one. Workers that should prefer high levels claim
-    with a `min_priority` first, or for a share of their claims.
+    `claim(…, min_priority=n)` takes only from level n and above (above the highest: from it); all
+    of these count alike, in turn, so that a full high level never starves a low one. Workers that
+    should prefer high levels claim with a `min_priority` first, or for a share of their claims.
 
     An empty claim costs one receive for each level that counts. Make one with
     `await PriorityTransport.create("jobs", levels=3)`.
@@ -105,7 +121,8 @@ class PriorityTransport(Generic[E]):
         self.transports = tuple(transports)
         self.group_levels = LocalLevels() if group_levels is None else group_levels
         self._out: WeakValueDictionary[str, Lease[E]] = WeakValueDictionary()
-        self._turn = 0
+        self._turns: Counter[int] = Counter()
+        self.clock = self.transports[0].clock
         self._tasks = Tasks()
         self._closed = False
 
@@ -126,8 +143,8 @@ class PriorityTransport(Generic[E]):
         """
         if isinstance(levels, bool) or not isinstance(levels, int) or not 1 <= levels <= 10:
             raise UsageError(f"levels is {levels!r}; it is a number from 1 to 10")
-        stem = queue.removesuffix(FIFO_SUFFIX)
-        names = [fifo_name(f"{stem}-p{level}") for level in range(levels)]
+        stem = check_queue(queue).removesuffix(FIFO_SUFFIX)
+        names = [fifo_name(f"{stem}-p{level}{FIFO_SUFFIX}") for level in range(levels)]
         transports: list[LeaseTransport[E]] = []
         try:
             for name in names:
@@ -149,6 +166,15 @@ class PriorityTransport(Generic[E]):
         return self._closed
 
     @property
+    def stopped(self) -> bool:
+        """Whether `stop` or `close` was called: no more work is taken."""
+        return self.transports[0].stopped
+
+    @property
+    def _background(self) -> Tasks:
+        return self._tasks
+
+    @property
     def levels(self) -> int:
         """How many levels there are."""
         return len(self.transports)
@@ -166,7 +192,7 @@ class PriorityTransport(Generic[E]):
         level = await self.group_levels.enter(group_id, level, key)
         try:
             return await self.transports[level].publish(group_id, event, deduplication_id=key)
-        except (UsageError, RefusedError, ClosedError):
+        except (UsageError, RefusedError, ConfigError, ClosedError):  # nothing was stored
             await self.group_levels.leave(group_id, key)
             raise
 
@@ -189,60 +215,58 @@ class PriorityTransport(Generic[E]):
         wait = self.transports[0].wait_seconds
         if wait_seconds is not None:
             wait = whole_seconds(wait_seconds, "wait_seconds", MAX_WAIT_SECONDS)
-        levels = list(range(_priority(min_priority, "min_priority"), self.levels))
-        if not levels:
-            return None  # no level is that high
-        self._turn += 1
-        start = self._turn % len(levels)
-        for level in levels[start:] + levels[:start]:
-            lease = await self.transports[level].claim(worker_id, visibility, wait_seconds=0)
-            if lease is not None and await self._take(lease, level):
-                return lease
-        if not wait:
-            return None
-        return await self._first(worker_id, visibility, levels, wait)
+        lowest = min(_priority(min_priority, "min_priority"), self.levels - 1)
+        levels = range(lowest, self.levels)
+        start = self._turns[lowest] % len(levels)
+        self._turns[lowest] += 1
+        try:
+            for level in (*levels[start:], *levels[:start]):
+                if lease := await self._claim(level, worker_id, visibility, 0):
+                    return lease
+            return await self._first(worker_id, visibility, levels, wait) if wait else None
+        except ClosedError:
+            if not self._closed:
+                raise
+            return None  # closed meanwhile
 
     async def _first(
         self, worker_id: str, visibility: Duration, levels: Sequence[int], wait: int
     ) -> Lease[E] | None:
-        """Wait on all levels; the first message counts. The claims of the other levels are
-        cancelled, and what comes to them goes to other claims or is given back at once."""
-        claims = {
-            asyncio.ensure_future(
-                self.transports[level].claim(worker_id, visibility, wait_seconds=wait)
-            ): level
+        """Wait on all levels; the first message counts."""
+        claims = [
+            asyncio.ensure_future(self._claim(level, worker_id, visibility, wait))
             for level in levels
-        }
+        ]
         found: Lease[E] | None = None
         pending = set(claims)
-        failure: BaseException | None = None
         try:
-            while pending and found is None and failure is None:
+            while pending and found is None:
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                 for claim in done:
-                    level = claims[claim]
-                    if (error := claim.exception()) is not None:
-                        failure = error
-                    elif (lease := claim.result()) is not None:
-                        if found is None and await self._take(lease, level):
-                            found = lease
-                        elif found is not None:
-                            await self._give_back(lease, level, 0)
+                    if found is None:
+                        found = claim.result()
+            return found
         finally:
             for claim in claims:
                 claim.cancel()
-            for claim in pending:
-                with suppress(asyncio.CancelledError, PumphouseError):
-                    late = await claim
-                    if late is not None:
-                        await self._give_back(late, claims[claim], 0)
-        if found is None and failure is not None:
-            raise failure
-        return found
+            self._tasks.spawn(self._end(claims, found))
 
-    async def _take(self, lease: Lease[E], level: int) -> bool:
-        """Whether the lease may be handed out. Not while its group is out on another level, where
-        another process must have put it: then it waits its turn."""
+    async def _end(
+        self, claims: Sequence[asyncio.Future[Lease[E] | None]], found: Lease[E] | None
+    ) -> None:
+        """Give back what came for the claims that were cancelled, or not needed any more."""
+        for came in await asyncio.gather(*claims, return_exceptions=True):
+            if isinstance(came, Lease) and came is not found:
+                await self._give_back(came, 0)
+
+    async def _claim(
+        self, level: int, worker_id: str, visibility: Duration, wait: int
+    ) -> Lease[E] | None:
+        """Claim from one level. What comes is not handed out while its group is out on another
+        level, where another process must have put it: then it waits its turn."""
+        lease = await self.transports[level].claim(worker_id, visibility, wait_seconds=wait)
+        if lease is None:
+            return None
         other = self._out.get(lease.group_id)
         if other is not None and other.queue_url != lease.queue_url and not other.over:
             _log.warning(
@@ -250,52 +274,30 @@ class PriorityTransport(Generic[E]):
                 "processes that share no levels",
                 lease.group_id,
             )
-            await self._give_back(lease, level, CONFLICT_DELAY_SECONDS)
-            return False
+            self._tasks.spawn(self._give_back(lease, CONFLICT_DELAY_SECONDS))
+            return None
         self._out[lease.group_id] = lease
-        await self.group_levels.enter(lease.group_id, level, lease.deduplication_id)
-        return True
+        try:
+            await self.group_levels.enter(lease.group_id, level, lease.deduplication_id)
+        except BaseException:  # cancelled, or the store of the levels failed: nobody gets it
+            self._tasks.spawn(self._give_back(lease, 0))
+            raise
+        return lease
 
-    async def _give_back(self, lease: Lease[E], level: int, delay: int) -> None:
+    async def _give_back(self, lease: Lease[E], delay: int) -> None:
         with suppress(PumphouseError):  # its lease ends by itself then
-            await self.transports[level].nack(lease, delay)
-
-    def leases(
-        self,
-        worker_id: str,
-        visibility: Duration,
-        min_priority: int = 0,
-        *,
-        wait_seconds: Duration = MAX_WAIT_SECONDS,
-    ) -> AsyncIterator[Lease[E]]:
-        """As `LeaseTransport.leases`, on level `min_priority` or above."""
-        return leases(self, worker_id, visibility, min_priority, wait_seconds)
-
-    def claimed(
-        self,
-        worker_id: str,
-        visibility: Duration,
-        min_priority: int = 0,
-        *,
-        wait_seconds: Duration | None = None,
-        nack_delay: Duration = 0,
-    ) -> AbstractAsyncContextManager[Lease[E]]:
-        """As `LeaseTransport.claimed`, on level `min_priority` or above."""
-        return claimed(
-            self,
-            worker_id,
-            visibility,
-            min_priority,
-            wait_seconds,
-            nack_delay,
-            self.transports[0].clock,
-            self._tasks,
-        )
+            await self._of(lease).nack(lease, delay)
 
     async def ack(self, lease: Lease[E]) -> None:
         """As `LeaseTransport.ack`."""
+        await self._tasks.finish(self._acked(lease))
+
+    async def _acked(self, lease: Lease[E]) -> None:
         await self._of(lease).ack(lease)
-        await self.group_levels.leave(lease.group_id, lease.deduplication_id)
+        try:
+            await self.group_levels.leave(lease.group_id, lease.deduplication_id)
+        except Exception:  # the message is deleted, whatever the store of the levels says
+            _log.exception("the level of group %r was not left", lease.group_id)
 
     async def nack(self, lease: Lease[E], delay: Duration = 0) -> None:
         """As `LeaseTransport.nack`."""
@@ -311,23 +313,18 @@ class PriorityTransport(Generic[E]):
                 return transport
         raise UsageError(f"{lease!r} is no lease of this transport")
 
+    def stop(self) -> None:
+        """Stop every level, as `LeaseTransport.stop`."""
+        for transport in self.transports:
+            transport.stop()
+
     async def close(self) -> None:
         """Close every level, as `LeaseTransport.close`."""
         self._closed = True
+        self.stop()
         await self._tasks.idle()
         await asyncio.gather(*(transport.close() for transport in self.transports[1:]))
         await self.transports[0].close()  # the last, because it may own the backend
-
-    async def __aenter__(self) -> PriorityTransport[E]:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return f"<PriorityTransport of {self.levels} levels: {list(self.transports)!r}>"

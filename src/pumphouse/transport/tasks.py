@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _log = logging.getLogger("pumphouse.transport")
 
@@ -21,12 +23,19 @@ class Tasks:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` in the background."""
+        self._start(work).add_done_callback(self._ended)
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` to its end, also when the caller is cancelled meanwhile."""
+        return await asyncio.shield(self._start(work))
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._running.discard)
+        return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("work in the background failed", exc_info=error)
 
