@@ -34,7 +34,7 @@ from pumphouse.protocol.operations import (
 )
 
 if TYPE_CHECKING:
-    from pumphouse.account.account import Scope
+    from pumphouse.account.account import Account, Scope
 
 
 def send_message(scope: Scope, operation: SendMessage) -> SendMessageResult:
@@ -137,20 +137,30 @@ def store(
         message.trace_header = request.message_system_attributes[TRACE_HEADER].string_value
         message.md5_of_system_attributes = md5_of_attributes(request.message_system_attributes)
     if isinstance(queue, FifoQueue):
-        group_id = request.message_group_id or ""
         deduplication_id = request.message_deduplication_id or content_id(body)
-        first = queue.deduplication.lookup(group_id, deduplication_id, now)
-        if first is not None:
-            message.message_id, message.sequence_number = first
+        if is_double(scope.account, queue, message, deduplication_id, now):
             return message
-        message.deduplication_id = deduplication_id
-        message.sequence_number = sequence = scope.account.next_sequence_number()
-        queue.deduplication.remember(group_id, deduplication_id, message.message_id, sequence, now)
         delay: int | None = None  # a FIFO queue's own delay holds, also where the request says 0
     else:
         delay = request.delay_seconds
     queue.add(message, now, queue.settings.delay_seconds if delay is None else delay)
     return message
+
+
+def is_double(
+    account: Account, queue: FifoQueue, message: Message, deduplication_id: str, now: float
+) -> bool:
+    """Whether a FIFO queue has had a message before: then it gets the first's ids, and otherwise a
+    sequence number."""
+    group_id = message.group_id or ""
+    first = queue.deduplication.lookup(group_id, deduplication_id, now)
+    if first is not None:
+        message.message_id, message.sequence_number = first
+        return True
+    message.deduplication_id = deduplication_id
+    message.sequence_number = sequence = account.next_sequence_number()
+    queue.deduplication.remember(group_id, deduplication_id, message.message_id, sequence, now)
+    return False
 
 
 HANDLERS: dict[type[Operation[Any]], Callable[[Any, Any], Any]] = {

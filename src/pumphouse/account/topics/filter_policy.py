@@ -15,7 +15,7 @@ from typing import Any
 
 from pumphouse.account.topics import json_tokens as tokens
 from pumphouse.account.topics.json_tokens import BadJsonError, Tokens, parse_json
-from pumphouse.account.topics.matching import MessageView, rule_holds
+from pumphouse.account.topics.matching import Clause, CompiledRule, MessageView, rule_holds
 from pumphouse.account.topics.patterns import (
     TEXT_OPERATORS,
     BadPatternError,
@@ -48,7 +48,7 @@ class FilterPolicy:
 
     text: str
     scope: str
-    rules: tuple[tuple[tuple[str, Condition], ...], ...]
+    rules: tuple[CompiledRule, ...]
 
     def accepts(self, message: MessageView) -> bool:
         """Whether a message passes."""
@@ -79,7 +79,13 @@ def compile_policy(text: str, scope: str) -> FilterPolicy:
     return FilterPolicy(
         text,
         scope,
-        tuple(tuple((".".join(path), condition) for path, condition in rule) for rule in rules),
+        tuple(
+            tuple(
+                Clause(".".join(path), condition.absent, condition.test())
+                for path, condition in rule
+            )
+            for rule in rules
+        ),
     )
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pumphouse.account.topics.patterns import Condition, Value
+from pumphouse.account.topics.patterns import Check, Value
 from pumphouse.protocol.operations import Attributes
 
 MAX_VALUES = 100_000
@@ -119,19 +119,36 @@ def _flattened(
 # --- rules --------------------------------------------------------------------------------------
 
 
-def rule_holds(rule: Sequence[tuple[str, Condition]], values: Values) -> bool:
+class Clause(NamedTuple):
+    """One condition of a rule: where its values are, whether there may be none, and what one of
+    them has to satisfy."""
+
+    path: str
+    may_be_absent: bool
+    test: Check
+
+
+CompiledRule = tuple[Clause, ...]
+
+
+def rule_holds(rule: CompiledRule, values: Values) -> bool:
     """Whether every condition of a rule holds, in arrays for the same elements."""
     placed: list[set[Places]] = []
-    for path, condition in rule:
+    for path, may_be_absent, test in rule:
         found = values.get(path)
         if not found:
-            if not condition.absent:
+            if not may_be_absent:
                 return False
             continue
-        places = {each.places for each in found if condition.holds(each.value)}
-        if not places:
-            return False
-        if () not in places:
+        places: set[Places] = set()
+        for value, where in found:
+            if test(value):
+                if not where:
+                    break
+                places.add(where)
+        else:
+            if not places:
+                return False
             placed.append(places)
     return len(placed) < 2 or _fit_together(placed)
 

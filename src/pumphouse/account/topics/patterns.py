@@ -37,6 +37,16 @@ class Condition:
     values: int = 0
     """How many alternatives there are."""
 
+    def test(self) -> Check:
+        """Whether a value that is there satisfies it, as one function."""
+        if self.present:
+            return _any_value
+        if not self.checks and not self.numbers and not self.literals:
+            return frozenset(self.strings).__contains__
+        if len(self.checks) == 1 and not (self.strings or self.numbers or self.literals):
+            return self.checks[0]
+        return self.holds
+
     def holds(self, value: Value) -> bool:
         """Whether a value that is there satisfies it."""
         if self.present:
@@ -50,6 +60,10 @@ class Condition:
         elif self.numbers and scaled(value) in self.numbers:
             return True
         return any(check(value) for check in self.checks)
+
+
+def _any_value(value: Value) -> bool:
+    return True
 
 
 def scaled(number: float) -> int:

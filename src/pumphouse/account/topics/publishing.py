@@ -20,7 +20,7 @@ from pumphouse.account.topics.message_rules import (
     messages_by_protocol,
     size_of,
 )
-from pumphouse.account.topics.queues import NotDeliveredError, put
+from pumphouse.account.topics.queues import Letter, NotDeliveredError, put
 from pumphouse.account.topics.references import check_arn, invalid, topic_of
 from pumphouse.account.topics.store import Undelivered
 from pumphouse.account.topics.topic import Subscription, Topic
@@ -142,6 +142,7 @@ class Publication:
     __slots__ = (
         "_deduplication_id",
         "_envelopes",
+        "_letters",
         "_messages",
         "_number",
         "_request",
@@ -173,6 +174,7 @@ class Publication:
         self._trace = trace
         self._views: dict[str, MessageView] = {}
         self._envelopes: dict[str, Envelopes] = {}
+        self._letters: dict[str, Letter] = {}
 
     def deliver(self) -> None:
         """Bring the message to every subscription that wants it."""
@@ -225,16 +227,24 @@ class Publication:
             self._failed(subscription, str(error))
 
     def _put(self, arn: str, subscription: Subscription) -> None:
-        attributes = self._request.message_attributes if subscription.raw else None
         put(
             self._scope.account,
             arn,
-            self._body(subscription),
-            attributes,
+            self._letter(subscription),
             self._request.message_group_id,
             self._deduplication_id,
-            self._trace,
         )
+
+    def _letter(self, subscription: Subscription) -> Letter:
+        """What a queue is to store: for raw subscriptions the same for all."""
+        body = self._body(subscription)
+        if not subscription.raw:
+            return Letter(body, None, self._trace)
+        letter = self._letters.get(body)
+        if letter is None:
+            letter = Letter(body, self._request.message_attributes, self._trace)
+            self._letters[body] = letter
+        return letter
 
     def _to_http(self, subscription: Subscription) -> None:
         def failed(reason: str) -> None:

@@ -1,62 +1,116 @@
-"""A message from a topic into a queue: a send, as the queue itself would take it."""
+"""A message from a topic into queues: each stores it as it would a send.
+
+What is the same for every queue (the encoded body, MD5s, what AWS refuses of the attributes) is
+worked out once, in a `Letter`.
+"""
 
 from __future__ import annotations
 
+from hashlib import md5
 from typing import TYPE_CHECKING
 
+from pumphouse.account.fifo import FifoQueue
+from pumphouse.account.message import Message
+from pumphouse.account.queue import Queue
 from pumphouse.account.rules import check_message
-from pumphouse.account.sending import store
+from pumphouse.account.sending import is_double
+from pumphouse.account.settings import QueueSettings
 from pumphouse.errors import ServiceError
-from pumphouse.protocol.attributes import attributes_size
-from pumphouse.protocol.names import parse_queue_arn
+from pumphouse.protocol.attributes import attributes_size, md5_of_attributes
 from pumphouse.protocol.operations import Attributes, MessageAttributeValue, SendMessage
 
 if TYPE_CHECKING:
     from pumphouse.account.account import Account
+
+_ANY_QUEUE = QueueSettings()
 
 
 class NotDeliveredError(Exception):
     """The queue is not there, or does not take the message."""
 
 
-def put(
-    account: Account,
-    arn: str,
-    body: str,
-    attributes: Attributes | None,
-    group_id: str | None,
-    deduplication_id: str | None,
-    trace_header: str | None,
-) -> None:
-    """Store a message in the queue of an ARN. Raises `NotDeliveredError`.
+class Letter:
+    """A body and its attributes, ready for any queue.
 
-    Raw delivery takes as many attributes as a queue does, ten; a message of more is not delivered.
+    `refusal` is why no queue takes it, or "": raw delivery takes as many attributes as a queue
+    does, ten.
     """
-    queue = account.find(arn)
-    if queue is None:
-        raise NotDeliveredError(f"there is no queue {arn}")
-    fifo = queue.is_fifo
-    trace = (
-        {"AWSTraceHeader": MessageAttributeValue("String", trace_header)} if trace_header else None
+
+    __slots__ = (
+        "attributes",
+        "body",
+        "md5_of_attributes",
+        "md5_of_body",
+        "md5_of_system_attributes",
+        "refusal",
+        "size",
+        "trace_header",
     )
-    # A standard queue is told the group as well (fair queues), and deduplicates nothing.
-    request = SendMessage(
-        queue.url,
-        body,
-        None,
-        attributes or None,
-        trace,
-        deduplication_id if fifo else None,
-        group_id,
-    )
-    data = body.encode(errors="surrogatepass")
-    try:
-        check_message(queue.settings, request, data, len(data) + attributes_size(attributes))
-    except ServiceError as error:
-        raise NotDeliveredError(f"the queue refuses the message: {error.message}") from None
-    name = parse_queue_arn(arn)
-    home = account.within(region=name.region, account_id=name.account_id)
+
+    def __init__(self, body: str, attributes: Attributes | None, trace_header: str | None) -> None:
+        data = body.encode(errors="surrogatepass")
+        self.body = body
+        self.attributes = attributes or None
+        self.trace_header = trace_header
+        self.size = len(data) + attributes_size(attributes)
+        self.md5_of_body = md5(data, usedforsecurity=False).hexdigest()
+        self.md5_of_attributes = md5_of_attributes(attributes)
+        trace = None
+        if trace_header:
+            trace = {"AWSTraceHeader": MessageAttributeValue("String", trace_header)}
+        self.md5_of_system_attributes = md5_of_attributes(trace)
+        self.refusal = ""
+        try:
+            request = SendMessage("", body, None, self.attributes, trace)
+            check_message(_ANY_QUEUE, request, data, 0)  # its size is each queue's own to look at
+        except ServiceError as error:
+            self.refusal = error.message
+
+
+def put(
+    account: Account, arn: str, letter: Letter, group_id: str | None, deduplication_id: str | None
+) -> None:
+    """Store a letter in the queue of an ARN. Raises `NotDeliveredError`."""
+    queue = _queue(account, arn)
+    if letter.refusal:
+        raise NotDeliveredError(f"the queue refuses the message: {letter.refusal}")
+    settings = queue.settings
+    if letter.size > settings.maximum_message_size:
+        raise NotDeliveredError(
+            "the queue refuses the message: Message must be shorter than "
+            f"{settings.maximum_message_size} bytes"
+        )
     clock = account.clock
-    store(home, queue, request, data, clock.monotonic(), clock.now())
+    now = clock.monotonic()
+    message = Message(
+        account.next_message_id(),
+        letter.body,
+        letter.md5_of_body,
+        queue.name.account_id,
+        clock.now(),
+        now,
+        letter.attributes,
+        letter.md5_of_attributes,
+        letter.trace_header,
+        letter.md5_of_system_attributes,
+        group_id,  # a standard queue is told the group as well (fair queues)
+    )
+    if isinstance(queue, FifoQueue) and is_double(
+        account, queue, message, deduplication_id or "", now
+    ):
+        return
+    queue.add(message, now, settings.delay_seconds)
     if queue.parking.occupied:
         queue.wake()
+
+
+def _queue(account: Account, arn: str) -> Queue:
+    known = account.topics.queues
+    queue = known.get(arn)
+    if queue is None or queue.deleted:
+        known.pop(arn, None)
+        queue = account.find(arn)
+        if queue is None:
+            raise NotDeliveredError(f"there is no queue {arn}")
+        known[arn] = queue
+    return queue

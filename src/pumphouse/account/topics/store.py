@@ -11,6 +11,7 @@ from collections import deque
 
 from msgspec import Struct
 
+from pumphouse.account.queue import Queue
 from pumphouse.account.topics.notifying import Deliver, Notifier
 from pumphouse.account.topics.signing import Signer
 from pumphouse.account.topics.topic import Subscription
@@ -39,6 +40,8 @@ class Topics:
 
     def __init__(self, clock: Clock, deliver: Deliver | None) -> None:
         self.subscriptions: dict[str, Subscription] = {}
+        self.queues: dict[str, Queue] = {}
+        """Queues that were delivered to, by ARN."""
         self.by_token: dict[str, Subscription] = {}
         self.signer = Signer(clock)
         self.notifier = Notifier(clock, deliver)
