@@ -253,6 +253,29 @@ async def test_a_deleted_topic_delivers_no_more(account: Account) -> None:
     assert await bodies(account, "queue") == []
 
 
+async def test_what_is_over_is_forgotten(account: Account, clock: VirtualClock) -> None:
+    for number in range(3):
+        topic = await make(account, topic=f"t{number}")
+        await account.execute(Subscribe(topic, "sqs", arn("queue")))
+        await account.execute(Subscribe(topic, "http", HOOK))
+        await account.execute(DeleteTopic(topic))
+        await clock.advance(61)
+    assert len(account.topics.subscriptions) <= 2
+    assert not account.topics.by_token
+
+
+async def test_a_pending_subscription_that_was_ended_is_confirmed_no_more(
+    notifying: Account, endpoint: Endpoint, clock: VirtualClock
+) -> None:
+    topic = await make(notifying)
+    pending = await notifying.execute(Subscribe(topic, "http", HOOK, return_subscription_arn=True))
+    await clock.settle()
+    token = endpoint.bodies()[-1]["Token"]
+    await notifying.execute(Unsubscribe(pending.subscription_arn or ""))
+    with pytest.raises(RefusedError, match="Token"):
+        await notifying.execute(ConfirmSubscription(topic, token))
+
+
 # --- deliveries over HTTP -----------------------------------------------------------------------
 
 

@@ -86,11 +86,11 @@ def delete_topic(scope: Scope, operation: DeleteTopic) -> Done:
         return DONE
     home = scope.account.within(region=topic.name.region, account_id=topic.name.account_id)
     del home.topics[topic.name.name]
+    scope.topics_by_arn.pop(topic.arn, None)
     topic.deleted = True
-    now = scope.clock.monotonic()
-    for subscription in topic.subscriptions.values():
-        subscription.orphaned = now
+    scope.account.topics.orphan(topic.subscriptions.values(), scope.clock.monotonic())
     topic.subscriptions.clear()
+    topic.by_endpoint.clear()
     return DONE
 
 

@@ -34,10 +34,7 @@ def tell_end(scope: Scope, subscription: Subscription) -> None:
     """Tell an endpoint that its subscription has ended, with a token that brings it back."""
     if not is_http(subscription):
         return
-    topics = scope.account.topics
-    topics.by_token.pop(subscription.token, None)
-    subscription.token = topics.new_token()
-    topics.by_token[subscription.token] = subscription
+    scope.account.topics.give_token(subscription)
     _confirmation(scope, subscription, "UnsubscribeConfirmation")
 
 

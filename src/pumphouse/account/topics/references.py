@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pumphouse.account.topics.store import ORPHAN_SECONDS
 from pumphouse.account.topics.topic import Subscription, Topic
 from pumphouse.errors import ServiceError
 from pumphouse.protocol.faults import fault
@@ -11,9 +12,6 @@ from pumphouse.protocol.names import is_topic_name, parse_topic_arn
 
 if TYPE_CHECKING:
     from pumphouse.account.account import Scope
-
-ORPHAN_SECONDS = 60.0
-"""How long a subscription of a deleted topic can still be looked at; on AWS it lags too."""
 
 
 def invalid(what: str) -> ServiceError:

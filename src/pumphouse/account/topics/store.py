@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections import deque
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -18,6 +19,9 @@ from pumphouse.account.topics.topic import Subscription
 from pumphouse.clock import Clock
 
 UNDELIVERED_ROOM = 10_000
+ORPHAN_SECONDS = 60.0
+"""How long a subscription of a deleted topic can still be looked at; on AWS it lags too."""
+
 _FIRST_SEQUENCE_NUMBER = 10_000_000_000_000_000_000
 _SEQUENCE_STEP = 1000
 
@@ -48,10 +52,31 @@ class Topics:
         self.base_url = ""
         self.undelivered: deque[Undelivered] = deque(maxlen=UNDELIVERED_ROOM)
         self._sequence = itertools.count(1)
+        self._orphans: deque[Subscription] = deque()
 
     def next_sequence_number(self) -> str:
         """The next number of a FIFO topic's message."""
         return str(_FIRST_SEQUENCE_NUMBER + _SEQUENCE_STEP * next(self._sequence))
+
+    def forget_token(self, subscription: Subscription) -> None:
+        """Let a subscription's token confirm nothing any more."""
+        self.by_token.pop(subscription.token, None)
+        subscription.token = ""
+
+    def give_token(self, subscription: Subscription) -> None:
+        """Give a subscription a new token, in the place of one that it has."""
+        self.forget_token(subscription)
+        subscription.token = self.new_token()
+        self.by_token[subscription.token] = subscription
+
+    def orphan(self, subscriptions: Iterable[Subscription], now: float) -> None:
+        """Subscriptions have lost their topic: they can be looked at a while longer."""
+        for subscription in subscriptions:
+            self.forget_token(subscription)
+            subscription.orphaned = now
+            self._orphans.append(subscription)
+        while self._orphans and (self._orphans[0].orphaned or 0.0) + ORPHAN_SECONDS <= now:
+            self.subscriptions.pop(self._orphans.popleft().arn, None)
 
     @staticmethod
     def new_token() -> str:

@@ -87,8 +87,7 @@ def _add(scope: Scope, subscription: Subscription) -> None:
     if subscription.protocol != "sqs":
         subscription.pending = True
         subscription.authenticated = False
-        subscription.token = topics.new_token()
-        topics.by_token[subscription.token] = subscription
+        topics.give_token(subscription)
     subscription.topic.add(subscription)
     topics.subscriptions[subscription.arn] = subscription
 
@@ -164,6 +163,7 @@ def unsubscribe(scope: Scope, operation: Unsubscribe) -> Done:
     subscription = scope.account.topics.subscriptions.pop(arn, None)
     if subscription is None:
         return DONE
+    scope.account.topics.forget_token(subscription)
     if subscription.topic.remove(subscription) and not subscription.pending:
         http_endpoints.tell_end(scope, subscription)
     return DONE
