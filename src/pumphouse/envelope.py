@@ -21,8 +21,11 @@ import msgspec
 from pumphouse.claim_check import ClaimCheck, Ticket
 from pumphouse.content import UndecodableError
 from pumphouse.errors import BlobDamagedError, UsageError
+from pumphouse.protocol.attributes import MAX_ATTRIBUTES
+from pumphouse.protocol.operations import MessageAttributeValue
 
 VERSION = 1
+_VERSION_ATTRIBUTE = "message_version"
 
 NEVER_FORWARDED = frozenset(
     {
@@ -115,7 +118,7 @@ class Envelope:
             f"{prefix}id": self.id,
             f"{prefix}source_id": self.source_id,
             f"{prefix}tenant_id": self.tenant_id,
-            f"{prefix}message_version": str(VERSION),
+            f"{prefix}{_VERSION_ATTRIBUTE}": str(VERSION),
             f"{prefix}idempotency_key": self.idempotency_key,
             "content_type": "application/json",
             f"{prefix}dedupe_key": self.dedupe_key,
@@ -208,6 +211,31 @@ async def open_envelope(document: str | bytes, check: ClaimCheck | None = None) 
         )
     except (msgspec.DecodeError, binascii.Error, OverflowError, UsageError) as error:
         raise UndecodableError(f"this is no envelope: {error}") from None
+
+
+def replayed(
+    body: str, attributes: Mapping[str, MessageAttributeValue], replay_id: str
+) -> tuple[str, dict[str, MessageAttributeValue]]:
+    """Body and attributes of a message that is sent again on purpose: where it is an envelope, they
+    say so (`replay_id`); everything else comes back as it is."""
+    changed = dict(attributes)
+    version = next((name for name in attributes if name.endswith(_VERSION_ATTRIBUTE)), None)
+    if version is None:
+        return body, changed
+    prefix = version.removesuffix(_VERSION_ATTRIBUTE)
+    try:
+        read = _decoder.decode(body)
+        document: dict[str, Any] = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return body, changed
+    own = attributes.get(f"{prefix}id")
+    if read.v != VERSION or own is None or own.string_value != read.id:
+        return body, changed
+    document["replay_id"] = replay_id
+    name = f"{prefix}replay_id"
+    if name in changed or len(changed) < MAX_ATTRIBUTES:
+        changed[name] = MessageAttributeValue("String", replay_id)
+    return msgspec.json.encode(document).decode(), changed
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -16,6 +16,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import msgspec
 from anyio import to_thread
@@ -23,7 +24,7 @@ from anyio import to_thread
 from pumphouse.errors import PumphouseError, UsageError
 from pumphouse.model import Receipt
 from pumphouse.sink.chains import in_order
-from pumphouse.sink.dead_letters import DeadLetterLine, lock
+from pumphouse.sink.dead_letters import DeadLetterLine, is_at, lock, try_lock
 
 MAX_LINE_BYTES = 16_777_216
 """A longer line is no dead letter: 1 MiB of a message takes less, however it is escaped."""
@@ -98,24 +99,33 @@ class _Open:
         self.rest = file.with_name(file.name + ".rest")
         self.notes = file.with_name(file.name + ".done")
         self._done: set[int] = set()
+        self._number = 0
+        self._noting = self.notes.open("a+")  # whoever holds its lock is the one who replays
+        try:
+            if not try_lock(self._noting.fileno()) or not is_at(self.notes, self._noting.fileno()):
+                raise UsageError(f"{self.file} is being replayed by somebody else")
+            self._reading = self._take()
+        except BaseException:
+            self._noting.close()
+            raise
+
+    def _take(self) -> IO[bytes]:
         if self.rest.exists():  # an earlier replay was at its last step, or was not
             if self.taken.exists():
                 self.rest.unlink()
             else:
                 os.replace(self.rest, self.file)
-                self.notes.unlink(missing_ok=True)
+                self._noting.truncate(0)
         if self.taken.exists():
-            if self.notes.exists():
-                numbers = self.notes.read_text().split("\n")[:-1]
-                self._done = {int(number) for number in numbers if number.isdigit()}
+            self._noting.seek(0)
+            numbers = self._noting.read().split("\n")[:-1]
+            self._done = {int(number) for number in numbers if number.isdigit()}
         else:
-            self.notes.unlink(missing_ok=True)
+            self._noting.truncate(0)
             with self.file.open("rb") as held:
                 lock(held.fileno())  # nobody is in the middle of a line
                 os.replace(self.file, self.taken)
-        self._noting = self.notes.open("a")
-        self._reading = self.taken.open("rb")
-        self._number = 0
+        return self.taken.open("rb")
 
     def next(self) -> tuple[int, bytes] | None:
         """The next line that is not done, with its number; None after the last."""
@@ -145,13 +155,14 @@ class _Open:
                 kept += 1
             rest.flush()
             os.fsync(rest.fileno())
-        self.close()
+        self._reading.close()
         self.taken.unlink()
         if kept:
             os.replace(self.rest, self.file)
         else:
             self.rest.unlink()
-        self.notes.unlink(missing_ok=True)
+        self.notes.unlink()
+        self._noting.close()
 
 
 async def _replay_file(

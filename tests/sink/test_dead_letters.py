@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pumphouse.account import Account
 from pumphouse.backoff import NO_RETRIES, RetryPolicy
 from pumphouse.cli.replay import Options, replay_letters
 from pumphouse.clock import RealClock, VirtualClock
+from pumphouse.envelope import Envelope, open_envelope, replayed
 from pumphouse.errors import (
     MessageTooLargeError,
     NetworkError,
@@ -23,7 +25,12 @@ from pumphouse.errors import (
     UsageError,
 )
 from pumphouse.model import Receipt
-from pumphouse.protocol.operations import CreateQueue, ReceiveMessage, SendMessageBatch
+from pumphouse.protocol.operations import (
+    CreateQueue,
+    MessageAttributeValue,
+    ReceiveMessage,
+    SendMessageBatch,
+)
 from pumphouse.replay import Replayed, replay
 from pumphouse.sink.dead_letters import DeadLetter, DeadLetterLine, DirectoryKeeper
 from support.sending import bodies, outcomes
@@ -378,3 +385,52 @@ async def test_a_missing_queue_is_dead_lettered_and_replayed_once_it_is_there(
     assert receipt.message_id
     answer = await account.execute(ReceiveMessage("later"))
     assert [message.body for message in answer.messages] == ["x"]
+
+
+async def test_two_replays_of_a_file_at_once_are_one_and_a_clear_error(tmp_path: Path) -> None:
+    file = tmp_path / "x.jsonl"
+    letters = [DeadLetter("q", "refused", NetworkError("no"), 1, 0.0, str(n)) for n in range(3)]
+    file.write_bytes(b"".join(letter.to_json() for letter in letters))
+    sent: list[str] = []
+
+    async def send(letter: DeadLetterLine, replay_id: str) -> Receipt:
+        sent.append(letter.body)
+        for path in (tmp_path, file):
+            with pytest.raises(UsageError, match=r"somebody else|no dead letters"):
+                await replay(path, send)
+        return Receipt("m", "q")
+
+    assert (await replay(tmp_path, send)).stored == 3
+    assert sorted(sent) == ["0", "1", "2"]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("before", [None, "old"])
+async def test_an_envelope_that_is_replayed_says_so_itself(
+    make: MakeSink, account: Account, tmp_path: Path, before: str | None
+) -> None:
+    hook = Envelope(id="e1", source_id="s", tenant_id="t", body=b"x", replay_id=before)
+    account.faults.refuse(SendMessageBatch, "AccessDenied")
+    sink = make("orders.fifo", on_dead_letter=tmp_path, clock=RealClock(), batch_linger=0)
+    with pytest.raises(Exception, match="AccessDenied"):
+        await sink.send(hook)
+    account.faults.clear()
+    assert (await replay_letters(Options(str(tmp_path), replay_id="r7"), account)).stored == 1
+    [sent] = account.sent("orders.fifo")
+    assert await open_envelope(sent.body) == replace(hook, replay_id="r7")
+    assert (sent.attributes or {})["pumphouse_replay_id"].string_value == "r7"
+    assert sent.deduplication_id == "e1:replay:r7"
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        ('{"v":1}', ["pumphouse_message_version", "pumphouse_id"]),
+        ("text", ["pumphouse_message_version", "pumphouse_id"]),
+        (Envelope(id="other", source_id="s", body=b"x").to_json().decode(), ["message_version"]),
+        ("text", []),
+    ],
+)
+def test_what_is_no_envelope_is_replayed_as_it_is(body: str, names: list[str]) -> None:
+    attributes = {name: MessageAttributeValue("String", "e1") for name in names}
+    assert replayed(body, attributes, "r") == (body, attributes)

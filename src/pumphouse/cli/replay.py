@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pumphouse.addressing import Topic, destination
 from pumphouse.backend import Backend
 from pumphouse.cli.progress import progress_bar
+from pumphouse.envelope import replayed
 from pumphouse.http import connect
 from pumphouse.model import Receipt
 from pumphouse.replay import Replayed, replay
 from pumphouse.sink import Sink
 from pumphouse.sink.dead_letters import DeadLetterLine
+from pumphouse.sink.outgoing import SendOptions
 
 _SHOWN = 10
 
@@ -56,21 +59,27 @@ def run(options: Options) -> int:
 
 async def replay_letters(options: Options, backend: Backend) -> Replayed:
     """Send the letters over the backend, each to its own queue or to the one that is named."""
-    sinks: dict[str, Sink] = {}
+    sinks: dict[str | Topic, Sink] = {}
+    elsewhere = destination(options.queue) if options.queue else None
 
     async def send(letter: DeadLetterLine, replay_id: str) -> Receipt:
-        queue = options.queue or letter.queue
-        if (sink := sinks.get(queue)) is None:
-            sink = sinks[queue] = Sink(queue, backend, hash_ids=True, wait=True)
+        to = elsewhere or letter.destination
+        if (sink := sinks.get(to)) is None:
+            sink = sinks[to] = Sink(to, backend, hash_ids=True, wait=True)
+        more: SendOptions = {}
+        if letter.to_topic and isinstance(to, Topic):
+            more = {"subject": letter.subject, "message_structure": letter.message_structure}
+        body, attributes = replayed(letter.body, letter.message_attributes(), replay_id)
         return await sink.send(
-            letter.body,
+            body,
             id=letter.id or letter.deduplication_id,
             tenant=letter.tenant,
             source=letter.source,
             group_id=letter.group_id,
             replay_id=replay_id,
-            attributes=letter.message_attributes(),
+            attributes=attributes,
             delay=letter.delay,
+            **more,
         )
 
     with progress_bar("replayed", None) as show:

@@ -251,8 +251,8 @@ class DirectoryKeeper:
                 self._path = self.directory / f"{self._queue}.{stamp}.{os.getpid()}.jsonl"
             with self._path.open("ab") as file:
                 lock(file.fileno())
-                here = os.fstat(file.fileno())
-                if not _is_at(self._path, here) or here.st_size >= MAX_FILE_BYTES:
+                size = os.fstat(file.fileno()).st_size
+                if not is_at(self._path, file.fileno()) or size >= MAX_FILE_BYTES:
                     self._path = None  # a replay has taken the file away, or it is full
                     continue
                 file.write(lines)
@@ -261,9 +261,10 @@ class DirectoryKeeper:
                 return
 
 
-def _is_at(path: Path, opened: os.stat_result) -> bool:
+def is_at(path: Path, opened: int) -> bool:
+    """Whether an open file is still the one that has this name."""
     try:
-        return os.path.samestat(path.stat(), opened)
+        return os.path.samestat(path.stat(), os.fstat(opened))
     except FileNotFoundError:
         return False
 
@@ -275,6 +276,19 @@ def lock(file: int) -> None:
     except ImportError:  # Windows: replay asks that writers be stopped
         return
     fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def try_lock(file: int) -> bool:
+    """Hold the file's lock until it is closed; False where somebody else does."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class QueueKeeper:

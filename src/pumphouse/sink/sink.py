@@ -73,9 +73,10 @@ class Sink:
     has stored it.
 
     `queue` is a queue's name, URL or ARN, or a `Topic`; it has to exist (a sink never creates one),
-    and it is FIFO if its name ends in `.fifo`. Any number of tasks may call `send` at once: what they send travels
-    in batches. Use one sink for a destination and its credentials, in one event loop. Options are those
-    of `sink_options.Settings`; one that can't be used raises `UsageError` here, naming it.
+    and it is FIFO if its name ends in `.fifo`. Any number of tasks may call `send` at once: what
+    they send travels in batches. Use one sink for a destination and its credentials, in one event
+    loop (another one gets `CrossThreadError`). Options are those of `options.Settings`; one that
+    can't be used raises `UsageError` here, naming it.
     """
 
     def __init__(
