@@ -170,7 +170,10 @@ _Profile = Annotated[
 
 @app.command()
 def send(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="A queue's name, URL or ARN.")],
+    queue: Annotated[
+        str,
+        typer.Argument(metavar="QUEUE", help="A queue's name, URL or ARN, or a topic's ARN."),
+    ],
     input: Annotated[  # noqa: A002 - it is the option's name
         str,
         typer.Option(

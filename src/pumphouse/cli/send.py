@@ -1,4 +1,4 @@
-"""`pumphouse send`: JSON lines to a queue, confirmed and batched, in order within each group.
+"""`pumphouse send`: JSON lines to a queue or topic, confirmed and batched, in order within each group.
 
 What could not be sent is written to a file of dead letters with the reason, which `pumphouse
 replay` sends again. How events are read is `jsonl.py`'s business.
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pumphouse.addressing import Topic, destination
 from pumphouse.backend import Backend
 from pumphouse.cli.events import read_events
 from pumphouse.cli.progress import progress_bar
@@ -71,7 +72,8 @@ async def send_events(
     began = time.monotonic()
     failed: list[tuple[Event, PumphouseError]] = []
     stored = 0
-    async with Sink(options.queue, backend) as sink:
+    to = destination(options.queue)
+    async with Sink(to, backend) as sink:
         grouped = sink.fifo or options.group_by is not None
         with progress_bar("sent", len(events.events)) as show:
 
@@ -105,7 +107,7 @@ async def send_events(
     if not failed:
         return 0
     failed.sort(key=lambda each: each[0].line)
-    _write_refused(options, attributes, failed, fifo=sink.fifo, source=events.source)
+    _write_refused(options, to, attributes, failed, fifo=sink.fifo, source=events.source)
     event, error = failed[0]
     print(
         f"{len(failed)} not stored, the first is line {event.line}: {error}\n"
@@ -117,6 +119,7 @@ async def send_events(
 
 def _write_refused(
     options: Options,
+    to: str | Topic,
     attributes: dict[str, str],
     failed: list[tuple[Event, PumphouseError]],
     *,
@@ -136,6 +139,7 @@ def _write_refused(
                 id=_id(source, event) if fifo else None,
                 tenant=event.group,
                 group_id=event.group if fifo or options.group_by else None,
+                to_topic=isinstance(to, Topic),
             )
             file.write(letter.to_json())
 
