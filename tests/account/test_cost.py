@@ -106,3 +106,36 @@ async def test_a_queue_that_is_waited_at_has_one_timer(
     await clock.advance(20)
     assert all(poll.done() for poll in polls)
     assert repr(clock).endswith("timers=0)")
+
+
+async def test_behind_a_message_that_is_given_back_again_and_again(account: Account) -> None:
+    """What was deleted behind a message that stays is passed over once, not at every receive."""
+    queue = await AQueue.create(account, "q.fifo")
+    await queue.send("stays")
+
+    async def cycles() -> None:
+        for _ in range(CYCLES):
+            await queue.send("goes")
+            first, second = await queue.receive()
+            assert first.body == "stays"
+            await queue.delete(second)
+            await queue.change(first, 0)
+
+    early = await _lines(cycles)
+    for _ in range(4):
+        await cycles()
+    late = await _lines(cycles)
+    assert late <= 1.1 * early
+
+
+async def test_settings_are_changed_without_a_look_at_the_messages(account: Account) -> None:
+    queue = await AQueue.create(account, "q.fifo")
+
+    async def change() -> None:
+        seconds = 40 if account.queue("q.fifo").settings.visibility_timeout_seconds == 30 else 30
+        await queue.set(VisibilityTimeout=seconds)
+
+    few = await _lines(change)
+    for _ in range(100):
+        await queue.send_batch(*["body"] * 10)
+    assert await _lines(change) <= few + 10

@@ -12,7 +12,7 @@ from hashlib import sha256
 
 WINDOW_SECONDS = 300.0
 
-Key = tuple[str | None, str]
+Key = str | tuple[str, str]
 
 
 class Deduplication:
@@ -33,7 +33,8 @@ class Deduplication:
         expiry = self._expiry
         while expiry and expiry[0][0] <= now:
             del self._known[expiry.popleft()[1]]
-        return self._known.get((group_id if self._per_group else None, deduplication_id))
+        key = (group_id, deduplication_id) if self._per_group else deduplication_id
+        return self._known.get(key)
 
     def remember(
         self,
@@ -43,7 +44,7 @@ class Deduplication:
         sequence_number: str,
         now: float,
     ) -> None:
-        key = (group_id if self._per_group else None, deduplication_id)
+        key = (group_id, deduplication_id) if self._per_group else deduplication_id
         self._known[key] = (message_id, sequence_number)
         self._expiry.append((now + WINDOW_SECONDS, key))
 

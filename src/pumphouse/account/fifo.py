@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
+from operator import attrgetter
 
 from pumphouse.account.attempts import Attempts
 from pumphouse.account.deduplication import Deduplication
-from pumphouse.account.message import DELAYED, GONE, TAKEN, VISIBLE, Message
-from pumphouse.account.queue import Queue
+from pumphouse.account.message import GONE, TAKEN, VISIBLE, Message
+from pumphouse.account.queue import Queue, is_delay
 from pumphouse.account.settings import QueueSettings
 from pumphouse.clock import Clock
 from pumphouse.protocol.names import QueueName
 
 
 class Group:
-    """The messages of one group, in order; those that are gone are passed over."""
+    """The messages of one group, in order; the first is not gone, later ones may be."""
 
     __slots__ = ("group_id", "messages", "ready")
 
@@ -61,23 +62,25 @@ class FifoQueue(Queue):
 
     def remove(self, message: Message) -> None:
         super().remove(message)
-        group_id = message.group_id or ""
-        group = self.groups[group_id]
-        self._refresh(group)
-        if not group.messages and not group.ready:
-            del self.groups[group_id]
+        group = self.groups[message.group_id or ""]
+        messages = group.messages
+        while messages and messages[0].state is GONE:
+            messages.popleft()
+        if not group.ready:
+            self._look_at(group)
 
     def _show(self, message: Message) -> None:
         message.state = VISIBLE
         self.visible += 1
-        self._refresh(self.groups[message.group_id or ""])
+        group = self.groups[message.group_id or ""]
+        if not group.ready and group.messages[0] is message:
+            self._look_at(group)
 
-    def _refresh(self, group: Group) -> None:
-        """Put a group in line if its first message can be handed out."""
-        messages = group.messages
-        while messages and messages[0].state is GONE:
-            messages.popleft()
-        if not group.ready and messages and messages[0].state is VISIBLE:
+    def _look_at(self, group: Group) -> None:
+        """Put a group in line if its first message can be handed out; forget it if it has none."""
+        if not group.messages:
+            del self.groups[group.group_id]
+        elif group.messages[0].state is VISIBLE:
             group.ready = True
             self._ready.append(group)
 
@@ -86,30 +89,33 @@ class FifoQueue(Queue):
         while line:
             group = line.popleft()
             messages = group.messages
+            taken: list[Message] = []  # from the front, while the walk goes on
             try:
-                position = 0
-                while position < len(messages):
-                    message = messages[position]
+                while messages:
+                    message = messages[0]
                     if message.state is VISIBLE:
                         yield message  # and look at this place again: it may be gone now
-                    elif message.state is TAKEN or message.state is GONE:
-                        position += 1
+                    elif message.state is TAKEN:
+                        taken.append(messages.popleft())
+                    elif message.state is GONE:
+                        messages.popleft()
                     else:
                         break
             finally:
+                messages.extendleft(reversed(taken))
                 group.ready = False
-                self._refresh(group)  # for one that was looked at and left
-                if not messages:
-                    del self.groups[group.group_id]
+                self._look_at(group)
 
     def has_next(self) -> bool:
         return bool(self._ready)
 
     def configure(self, settings: QueueSettings, now: float) -> None:
         """Take other settings. Another delay holds for what is delayed already, as on AWS."""
+        changed = settings.delay_seconds != self.settings.delay_seconds
         super().configure(settings, now)
-        self._delays.clear()
-        for message in [each for each in self.messages.values() if each.state is DELAYED]:
+        if not changed:
+            return
+        for message in sorted(self._delays.drain(is_delay), key=attrgetter("serial")):
             message.due = message.stored + settings.delay_seconds
             self._delays.push(message.due, message)
         self.settle(now)

@@ -162,7 +162,7 @@ class Queue(ABC):
         self._changes = 0
         self._ages.prune(len(self.messages), _is_held)
         self._leases.prune(self.in_flight, _is_lease)
-        self._delays.prune(self.delayed, _is_delay)
+        self._delays.prune(self.delayed, is_delay)
 
     # --- leases ---------------------------------------------------------------------------------
 
@@ -342,7 +342,7 @@ def _is_lease(due: float, message: Message) -> bool:
     return message.state is IN_FLIGHT and message.due == due
 
 
-def _is_delay(due: float, message: Message) -> bool:
+def is_delay(due: float, message: Message) -> bool:
     return message.state is DELAYED and message.due == due
 
 

@@ -79,6 +79,13 @@ class Timeline:
         heapify(self._heap)
         self._find_next()
 
+    def drain(self, is_current: Callable[[float, Message], bool]) -> list[Message]:
+        """The messages of all hints that are not out of date, which are cleared; in no order."""
+        messages = [each for due, each in self._ordered if is_current(due, each)]
+        messages += [each for due, _, each in self._heap if is_current(due, each)]
+        self.clear()
+        return messages
+
     def clear(self) -> None:
         self._ordered.clear()
         self._heap.clear()
