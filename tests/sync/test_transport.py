@@ -114,6 +114,31 @@ def test_it_is_closed_with_its_block_and_with_its_portal(portal: Portal, live: A
     other: LeaseTransport[Any] = LeaseTransport.create("jobs", live, portal=portal)
     portal.close()
     assert other.transport.closed
+    other.close()  # once more is no error
+
+
+def test_stop_ends_the_loops_of_threads_and_lets_them_settle(
+    jobs: LeaseTransport[Any], live: Account
+) -> None:
+    jobs.publish("G", 1)
+    jobs.publish("G", 2)
+    held, stopped = threading.Event(), threading.Event()
+
+    def work() -> None:
+        for lease in jobs.leases("w", 30, wait_seconds=1):
+            held.set()
+            assert stopped.wait(20)
+            jobs.ack(lease)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert held.wait(20)
+    jobs.stop()
+    stopped.set()
+    thread.join(20)
+    assert not thread.is_alive()
+    jobs.close()
+    assert left(live) == (1, 0)
 
 
 def test_priorities(portal: Portal, live: Account) -> None:

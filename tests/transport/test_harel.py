@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from harel.engine.transport.base import AsyncTransport, Lease, Transport
@@ -12,6 +13,7 @@ from harel.testing import assert_async_transport_contract, assert_transport_cont
 from pumphouse.account import Account
 from pumphouse.errors import LeaseLostError, UsageError
 from pumphouse.integrations.harel import AsyncHarelTransport, HarelTransport
+from pumphouse.transport import LeaseTransport
 from support.contract_clock import ContractClock
 
 Clock = Callable[[], float]
@@ -74,3 +76,20 @@ async def test_without_levels_priorities_are_refused_with_the_way_out(account: A
     with pytest.raises(ValueError, match="PriorityTransport"):
         await transport.claim("w", 30, min_priority=1)
     await transport.close()
+
+
+async def test_a_message_that_is_no_event_ends_no_worker_and_is_never_deleted(
+    account: Account, go: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    transport = await AsyncHarelTransport.create(backend=account, wait_seconds=0)
+    raw: LeaseTransport[str] = await LeaseTransport.create("harel", account, events=str)
+    await raw.publish("bad", "no event")
+    await transport.publish("good", Event(kind="go"))
+    leases = [await go(transport.claim("w", 30)) for _ in range(2)]
+    (lease,) = [lease for lease in leases if lease is not None]
+    assert lease.group_id == "good"
+    await go(transport.ack(lease))
+    assert "group 'bad'" in caplog.text
+    assert "UndecodableError" in caplog.text
+    assert account.queue("harel.fifo").in_flight == 1
+    await go(transport.close())

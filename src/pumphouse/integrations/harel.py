@@ -8,6 +8,7 @@ pydantic model `Event`, on the wire as harel itself writes it, so both kinds can
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,10 +16,13 @@ from harel.engine.transport.base import Lease as HarelLease
 from harel.spec.states import Event
 
 from pumphouse.backend import Backend
+from pumphouse.content import UndecodableError
 from pumphouse.errors import UsageError
 from pumphouse.protocol.sigv4 import Keys
-from pumphouse.sync.portal import Portal, shared
+from pumphouse.sync.portal import Portal, Twin, shared
 from pumphouse.transport import Lease, LeaseTransport, PriorityTransport
+
+_log = logging.getLogger("pumphouse.transport")
 
 Transport = LeaseTransport[Event] | PriorityTransport[Event]
 
@@ -78,13 +82,19 @@ class AsyncHarelTransport:
     ) -> HarelLease | None:
         """Lease the next message of a group with nothing in flight, or None.
 
-        A message that is no event of harel is left in flight until its lease ends, and its error
-        raised, as harel's own transport does.
+        A message that is no event of harel is logged as an error, and left in flight until its
+        lease ends: then its group tries again with it, as order asks. Raised, it would end harel's
+        worker, and with it all other groups.
         """
         lease = await self.transport.claim(worker_id, visibility, min_priority)
         if lease is None:
             return None
-        return _HarelLease(0, lease.group_id, lease.event, token=lease.token, behind=lease)
+        try:
+            event = lease.event
+        except UndecodableError:
+            _log.exception("%r is no event of harel, and is left until its lease ends", lease)
+            return None
+        return _HarelLease(0, lease.group_id, event, token=lease.token, behind=lease)
 
     async def ack(self, lease: HarelLease) -> None:
         """Delete the message. Raises `LeaseLostError` when the lease has ended."""
@@ -103,13 +113,12 @@ class AsyncHarelTransport:
         await self.transport.close()
 
 
-class HarelTransport:
+class HarelTransport(Twin):
     """harel's `Transport`: `AsyncHarelTransport` for threads, over pumphouse's portal."""
 
     def __init__(self, transport: AsyncHarelTransport, portal: Portal | None = None) -> None:
+        super().__init__(transport.close, portal)
         self.transport = transport
-        self._portal = portal or shared()
-        self._not_at_exit = self._portal.at_exit(transport.close)
 
     @classmethod
     def create(cls, *args: Any, portal: Portal | None = None, **options: Any) -> HarelTransport:
@@ -140,11 +149,6 @@ class HarelTransport:
     def extend(self, lease: HarelLease, visibility: float) -> None:
         """As `AsyncHarelTransport.extend`."""
         self._portal.call(self.transport.extend, lease, visibility)
-
-    def close(self) -> None:
-        """As `AsyncHarelTransport.close`."""
-        self._not_at_exit()
-        self._portal.call(self.transport.close)
 
 
 def _behind(lease: HarelLease) -> Lease[Event]:

@@ -18,7 +18,8 @@ import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future
-from typing import ParamSpec, TypeVar
+from types import TracebackType
+from typing import ParamSpec, Self, TypeVar
 
 import anyio
 from anyio.from_thread import BlockingPortal
@@ -96,6 +97,11 @@ class Portal:
             portal.call(portal.stop, True)
             thread.join()
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, so that what was registered with `at_exit` is closed too."""
+        return self._closed
+
     def _started(self) -> BlockingPortal:
         if self._pid != os.getpid():
             raise ClosedError(
@@ -127,6 +133,32 @@ class Portal:
     def __repr__(self) -> str:
         state = "closed" if self._closed else "running" if self._portal else "not started"
         return f"Portal({state})"
+
+
+class Twin:
+    """The life of a sync twin: until it, its `with` block or its portal is closed."""
+
+    def __init__(self, close: Closer, portal: Portal | None) -> None:
+        self._portal = portal or shared()
+        self._close = close
+        self._not_at_exit = self._portal.at_exit(close)
+
+    def close(self) -> None:
+        """As the async `close`. Happens by itself at the interpreter's exit; twice is no error."""
+        self._not_at_exit()
+        if not self._portal.closed:
+            self._portal.call(self._close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
 
 
 def _serve(ready: Future[BlockingPortal]) -> None:

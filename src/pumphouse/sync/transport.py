@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from pumphouse import transport as aio
 from pumphouse.model import Receipt
-from pumphouse.sync.portal import Portal, shared
+from pumphouse.sync.portal import Portal, Twin, shared
 from pumphouse.transport.lease import Duration, Lease
 from pumphouse.transport.waiting import MAX_WAIT_SECONDS
 
 E = TypeVar("E")
-Self = TypeVar("Self", bound="_Twin[Any]")
 
 
-class _Twin(Generic[E]):
+class _Twin(Twin, Generic[E]):
     """What both twins do: every call is the async object's, and means what it says there."""
 
     def __init__(
@@ -29,9 +27,8 @@ class _Twin(Generic[E]):
         transport: aio.LeaseTransport[E] | aio.PriorityTransport[E],
         portal: Portal | None = None,
     ) -> None:
+        super().__init__(transport.close, portal)
         self.transport = transport
-        self._portal = portal or shared()
-        self._not_at_exit = self._portal.at_exit(transport.close)
 
     def publish(
         self, group_id: str, event: E, priority: int = 0, *, deduplication_id: str | None = None
@@ -116,21 +113,13 @@ class _Twin(Generic[E]):
         """As the async `extend`."""
         self._portal.call(self.transport.extend, lease, visibility)
 
-    def close(self) -> None:
-        """As the async `close`. Happens by itself when the interpreter exits."""
-        self._not_at_exit()
-        self._portal.call(self.transport.close)
+    def stop(self) -> None:
+        """As the async `stop`. A signal handler may call it."""
 
-    def __enter__(self: Self) -> Self:
-        return self
+        async def stop() -> None:
+            self.transport.stop()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+        self._portal.call(stop)
 
     def __repr__(self) -> str:
         return f"<sync {self.transport!r}>"
