@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
 from pathlib import Path
 
@@ -22,9 +23,11 @@ from pumphouse.hooks import Hooks
 from pumphouse.http import HttpBackend, Keys
 from pumphouse.http.credentials import BotocoreChain, Keeper
 from pumphouse.http.endpoint import Configuration
+from pumphouse.http.events import CredentialsLoaded
 from pumphouse.protocol.operations import DeleteMessage, SendMessage
 from support.aws_settings import aws_files  # noqa: F401
 from support.fault_server import FaultServer, Request
+from support.providers import ROLES, SECRETS, providing
 
 pytestmark = pytest.mark.usefixtures("aws_files")
 
@@ -73,6 +76,103 @@ async def test_what_a_credential_process_prints_is_not_repeated(aws_files: Path)
         await keeper.get()
     assert "hidden" not in str(caught.value)
     assert "hidden" not in repr(keeper)
+
+
+WEB_IDENTITY = {
+    "AWS_WEB_IDENTITY_TOKEN_FILE": "{folder}/token",
+    "AWS_ROLE_ARN": "arn:aws:iam::1:role/r",
+    "AWS_ENDPOINT_URL_STS": "{url}",
+    "AWS_REGION": "us-east-1",
+}
+ROLE = {"AWS_PROFILE": "role", "AWS_ENDPOINT_URL_STS": "{url}"}
+CONTAINER = {
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI": "{url}/container",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN": SECRETS[2],
+}
+INSTANCE = {
+    "AWS_EC2_METADATA_DISABLED": "false",
+    "AWS_EC2_METADATA_SERVICE_ENDPOINT": "{url}/",
+}
+
+
+def provide(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, variables: dict[str, str], url: str
+) -> None:
+    """Point the environment, and the profile `role`, at the services of `support.providers`."""
+    (folder / "token").write_text(SECRETS[2])
+    (folder / "config").write_text(
+        "[profile role]\nrole_arn = arn:aws:iam::1:role/r\nsource_profile = source\n"
+        f"region = us-east-1\n[profile source]\naws_access_key_id = AKIDSOURCE\n"
+        f"aws_secret_access_key = {SECRETS[0]}\n"
+    )
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.format(url=url, folder=folder))
+
+
+@pytest.mark.parametrize(
+    ("variables", "asked"),
+    [
+        (WEB_IDENTITY, ["POST /"]),
+        (ROLE, ["POST /"]),
+        (CONTAINER, ["GET /container"]),
+        (INSTANCE, ["PUT /latest/api/token", f"GET {ROLES}", f"GET {ROLES}role"]),
+    ],
+    ids=["web identity", "role", "container", "instance"],
+)
+async def test_each_provider_is_asked_once_and_its_secrets_are_shown_nowhere(
+    variables: dict[str, str],
+    asked: list[str],
+    aws_files: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    events: list[object] = []
+    with providing() as providers:
+        provide(monkeypatch, aws_files, variables, providers.url)
+        async with (
+            FaultServer() as server,
+            HttpBackend(region="eu-west-1", endpoint_url=server.url) as backend,
+        ):
+            backend.hooks.on(CredentialsLoaded, events.append)
+            await asyncio.gather(
+                *(backend.execute(SendMessage(server.queue, f"{n}")) for n in range(20))
+            )
+            shown = repr(backend) + str(vars(backend)) + repr(vars(backend._keeper)) + repr(events)
+        assert providers.asked == asked
+        [key] = {r.headers["authorization"].split("=")[1][:5] for r in server.ledger.requests}
+        assert key == f"AKID{len(asked)}"
+        assert {r.headers["x-amz-security-token"] for r in server.ledger.requests} == {SECRETS[1]}
+    assert len(events) == 1
+    for secret in SECRETS:
+        assert secret not in shown
+        assert secret not in caplog.text
+
+
+async def test_a_provider_that_was_out_of_order_is_asked_again(
+    aws_files: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = VirtualClock()
+    with providing() as providers:
+        provide(monkeypatch, aws_files, INSTANCE, providers.url)
+        providers.failures = 1_000
+        keeper = Keeper(chain(), clock, Hooks())
+        for _ in range(3):
+            with pytest.raises(ConfigError):
+                await keeper.get()
+            await clock.advance(31)
+        assert not keeper.healthy
+        providers.failures = 0
+        assert (await keeper.get()).session_token == SECRETS[1]
+        assert keeper.healthy
+
+
+async def test_what_botocore_logs_for_others_is_theirs(caplog: pytest.LogCaptureFixture) -> None:
+    BotocoreChain(Configuration(region="eu-west-1", endpoint_url=None, profile=None))
+    caplog.set_level(logging.DEBUG)
+    logging.getLogger("botocore.parsers").debug("someone else's answer")
+    assert "someone else's answer" in caplog.text
 
 
 async def test_none_anywhere() -> None:

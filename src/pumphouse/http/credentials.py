@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -36,6 +37,7 @@ RETRY_BASE_SECONDS = 0.5
 RETRY_CAP_SECONDS = 30.0
 
 _NEVER = float("inf")
+_THREAD = "pumphouse-credentials"
 
 
 class Keeper:
@@ -117,7 +119,7 @@ class Keeper:
                 running: Future[None] = Future()
                 running.set_running_or_notify_cancel()
                 thread = threading.Thread(
-                    target=self._renew, args=(running,), name="pumphouse-credentials", daemon=True
+                    target=self._renew, args=(running,), name=_THREAD, daemon=True
                 )
                 try:
                     thread.start()
@@ -133,10 +135,7 @@ class Keeper:
             if fault := _fault(keys):
                 raise NoCredentialsError(fault)
             if keys.expires_at is not None and keys.expires_at <= self._clock.now():
-                raise ConfigError(
-                    "the credentials that were loaded have expired already; "
-                    "is the clock of this machine right?"
-                )
+                raise ConfigError(_EXPIRED)
         except BaseException as error:  # whoever waits is told, whatever the source does
             event: object = self._failed(_explained(error))
         else:
@@ -189,6 +188,11 @@ def _fault(keys: object) -> str:
     return ""
 
 
+_EXPIRED = (
+    "the credentials that were loaded have expired already; is the clock of this machine right?"
+)
+
+
 def _renewal(keys: Keys, now: float) -> float:
     if keys.expires_at is None:
         return _NEVER
@@ -199,11 +203,24 @@ def _explained(error: BaseException) -> PumphouseError:
     """The error as callers see it. What a credential process printed may hold a secret."""
     if isinstance(error, PumphouseError):
         return error
+    if isinstance(error, RuntimeError) and "credentials are still expired" in str(error):
+        return ConfigError(_EXPIRED)  # botocore's words for it
     name = type(error).__name__
     provider = getattr(error, "kwargs", {}).get("provider", "")
     if type(error).__module__ != "botocore.exceptions" or provider == "custom-process":
         return ConfigError(f"the credentials could not be loaded: {name}")
     return ConfigError(f"the credentials could not be loaded: {name}: {error}")
+
+
+_WIRE_LOGS = ("botocore.auth", "botocore.endpoint", "botocore.parsers", "botocore.utils")
+
+
+def _unheard(record: logging.LogRecord) -> bool:
+    """Keeps what botocore exchanges for credentials out of its logs of level DEBUG.
+
+    They show whole requests and answers, keys included. What botocore does for others is theirs.
+    """
+    return record.levelno > logging.DEBUG or record.threadName != _THREAD
 
 
 class BotocoreChain:
@@ -212,6 +229,8 @@ class BotocoreChain:
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
         self._found: Any = None
+        for name in _WIRE_LOGS:
+            logging.getLogger(name).addFilter(_unheard)  # which is there once, however often
 
     def __call__(self) -> Keys:
         found = self._found  # `forget` may come in between
