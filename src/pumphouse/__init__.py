@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pumphouse.account import Account as Account
+    from pumphouse.addressing import Topic as Topic
     from pumphouse.app import App as App
     from pumphouse.backend import Backend as Backend
     from pumphouse.backoff import RetryPolicy as RetryPolicy
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pumphouse.http import connect as connect
     from pumphouse.model import Message as Message
     from pumphouse.model import Receipt as Receipt
+    from pumphouse.notifications import subscribe_queue_to_topic as subscribe_queue_to_topic
     from pumphouse.sink import Sink as Sink
     from pumphouse.subscriber.outcomes import Ack as Ack
     from pumphouse.subscriber.outcomes import Drop as Drop
@@ -75,10 +77,12 @@ _WHERE = {
     "ServiceError": "errors",
     "Sink": "sink",
     "ThrottledError": "errors",
+    "Topic": "addressing",
     "TransientError": "errors",
     "UsageError": "errors",
     "VirtualClock": "clock",
     "connect": "http",
+    "subscribe_queue_to_topic": "notifications",
 }
 
 __version__ = "0.1.0"

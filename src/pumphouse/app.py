@@ -20,15 +20,17 @@ from pumphouse.clock import Clock, RealClock, VirtualClock
 from pumphouse.errors import ClosedError, UsageError
 from pumphouse.hooks import Hooks
 from pumphouse.model import Message
-from pumphouse.running import Running, health_of
+from pumphouse.running import Running, StoppedWhileStarting, health_of
 from pumphouse.subscriber.outcomes import DEFAULT_BACKOFF, DelayRule, ErrorPolicy
 from pumphouse.subscriber.plan import plan_for
-from pumphouse.subscriber.queue import Queue, as_queue
+from pumphouse.subscriber.queue import Queue, as_queue, same_queue
 from pumphouse.subscriber.runner import Middleware
 from pumphouse.subscriber.subscription import Subscription, UndecodablePolicy
 
 if TYPE_CHECKING:
+    from pumphouse.addressing import Topic
     from pumphouse.in_process import InProcessAccount
+    from pumphouse.notifications.signatures import Verifier
     from pumphouse.sink import Sink
 
 P = ParamSpec("P")
@@ -93,6 +95,9 @@ class App:
     - `clock`: what it runs on, instead of its backend's own or the machine's.
     - `middleware`: async functions `(message, call_next)` around every handler of single messages.
 
+    - `sns_verifier`: who verifies the envelopes of queues with `verify_sns_signatures`; by default
+      one that fetches SNS's certificates from SNS.
+
     Raises `UsageError` for options out of their range.
     """
 
@@ -105,6 +110,7 @@ class App:
         middleware: tuple[Middleware, ...] | list[Middleware] = (),
         hooks: Hooks | None = None,
         clock: Clock | None = None,
+        sns_verifier: Verifier | None = None,
     ) -> None:
         if not 0 <= drain_seconds <= 86_400:
             raise UsageError(f"drain_seconds is 0 to 86,400, not {drain_seconds!r}")
@@ -114,6 +120,7 @@ class App:
         self.middleware = tuple(middleware)
         self.handlers: list[Handler[..., Any]] = []
         self._lifespans: list[Lifespan] = [lifespan] if lifespan else []
+        self.sns_verifier = sns_verifier
         self._clock = clock
         self._running: Running | None = None
         self._last_run: Running | None = None
@@ -145,7 +152,7 @@ class App:
         undecodable: UndecodablePolicy = "retry",
         on_lease_lost: Literal["cancel", "flag"] = "cancel",
         partition_key: Callable[[Any], str] | None = None,
-        publish: str | None = None,
+        publish: str | Topic | None = None,
         priority: int | None = None,
         claim_check: ClaimCheck | None = None,
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
@@ -171,7 +178,7 @@ class App:
         - `on_lease_lost`: "cancel" the handler, or "flag" it in `message.lease_lost`.
         - `partition_key`: a function of the payload; messages of one key run one at a time and in
           the order they came, in this process. For standard queues.
-        - `publish`: the queue that replies go to; confirmed before the message is deleted.
+        - `publish`: the queue or `Topic` that replies go to; confirmed before the message is deleted.
         - `priority`: among the subscribers that have one, a lower number goes first: nothing of a
           queue is started while one that goes before it has something waiting.
         - `claim_check`: fetches and checks bodies that were stored apart, before the handler is
@@ -181,21 +188,21 @@ class App:
         Raises `UsageError` for anything that can't work.
         """
         descriptor = as_queue(queue)
-        if any(other.queue.name == descriptor.name for other in self.subscriptions):
-            raise UsageError(f"queue {descriptor.name!r} has a subscriber already")
+        self._check_new(descriptor)
 
         def declare(function: Callable[P, R]) -> Handler[P, R]:
+            self._check_new(descriptor)
             subscription = Subscription(
                 queue=descriptor,
                 plan=plan_for(function, batch=batch is not None),
                 concurrency=concurrency,
                 batch=batch,
-                batch_window_seconds=_seconds(batch_window),
+                batch_window_seconds=_seconds("batch_window", batch_window),
                 max_attempts=max_attempts,
                 dead_letter=as_queue(dead_letter) if dead_letter is not None else None,
                 redrive=redrive,
                 retry=retry,
-                timeout_seconds=None if timeout is None else _seconds(timeout),
+                timeout_seconds=None if timeout is None else _seconds("timeout", timeout),
                 on_error=on_error,
                 undecodable=undecodable,
                 on_lease_lost=on_lease_lost,
@@ -209,6 +216,10 @@ class App:
             return handler
 
         return declare
+
+    def _check_new(self, queue: Queue) -> None:
+        if any(same_queue(other.queue, queue) for other in self.subscriptions):
+            raise UsageError(f"queue {queue.name!r} has a subscriber already")
 
     def lifespan(self, function: Lifespan) -> Lifespan:
         """Register an async context manager (a function of the app) around the app's run."""
@@ -274,11 +285,12 @@ class App:
         from pumphouse.signals import Signals
 
         with Signals(self._request_stop) as signals:
-            async with self.running(backend, drain_seconds=drain_seconds) as running:
-                if signals.received:  # while it was starting
-                    running.request_stop()
-                await running.stopped()
-                await running.drain()
+            try:
+                async with self.running(backend, drain_seconds=drain_seconds) as running:
+                    await running.stopped()
+                    await running.drain()
+            except StoppedWhileStarting:
+                pass
         return signals.exit_code
 
     def _request_stop(self) -> None:
@@ -289,8 +301,8 @@ class App:
         """`serve` in a new event loop; returns its exit code."""
         return asyncio.run(self.serve(backend, drain_seconds=drain_seconds))
 
-    def sink(self, queue: str) -> Sink:
-        """The publisher to a queue, shared by the handlers, open while the app runs.
+    def sink(self, queue: str | Topic) -> Sink:
+        """The publisher to a queue or topic, shared by the handlers, open while the app runs.
 
         Raises `ClosedError` when the app is not running.
         """
@@ -311,5 +323,9 @@ class App:
         return f"<App {self.name}: {len(self.handlers)} subscribers>"
 
 
-def _seconds(value: float | timedelta) -> float:
-    return value.total_seconds() if isinstance(value, timedelta) else float(value)
+def _seconds(option: str, value: float | timedelta) -> float:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"{option} is seconds or a timedelta, not {value!r}")
+    return float(value)

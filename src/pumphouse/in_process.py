@@ -13,12 +13,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from pumphouse.account import Account
-from pumphouse.addressing import QueueUrls
+from pumphouse.addressing import QueueUrls, Topic
 from pumphouse.backend import Backend
 from pumphouse.clock import VirtualClock
 from pumphouse.content import Headers, encode, header_attributes
 from pumphouse.model import Receipt
 from pumphouse.protocol.operations import CreateQueue, SendMessage
+from pumphouse.protocol.sns_operations import CreateTopic
 from pumphouse.running import Running
 from pumphouse.subscriber.decoding import encode_reply
 from pumphouse.subscriber.queue import Queue, as_queue
@@ -120,9 +121,13 @@ async def in_process(
 
 
 async def make_queues(backend: Backend, app: App) -> None:
-    """Make every queue that an app names, as it is declared."""
+    """Make every queue that an app names, as it is declared, and every topic."""
     for queue in queues_of(app):
         await backend.execute(CreateQueue(queue.known_as.name, queue.creation_attributes() or None))
+    for subscription in app.subscriptions:
+        if isinstance(topic := subscription.publish, Topic):
+            fifo = {"FifoTopic": "true"} if topic.is_fifo else None
+            await backend.execute(CreateTopic(topic.name, fifo))
 
 
 def queues_of(app: App) -> list[Queue]:
@@ -132,7 +137,7 @@ def queues_of(app: App) -> list[Queue]:
         found[subscription.queue.known_as.name] = subscription.queue
     for subscription in app.subscriptions:
         for other in (subscription.dead_letter, subscription.publish):
-            if other is not None:
+            if other is not None and not isinstance(other, Topic):
                 queue = as_queue(other)
                 found.setdefault(queue.known_as.name, queue)
     return list(found.values())

@@ -8,17 +8,17 @@ the caller as it is, and a cancelled caller still gets a full stop. The stop of 
 from __future__ import annotations
 
 import asyncio
-import logging
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from pumphouse.addressing import QueueUrls
+from pumphouse.addressing import QueueUrls, Topic, TopicArns
 from pumphouse.backend import Backend
 from pumphouse.clock import Clock, RealClock, VirtualClock
 from pumphouse.errors import ClosedError
 from pumphouse.model import Message
+from pumphouse.notifications.signatures import Verifier
 from pumphouse.subscriber.consumer import Consumer
 from pumphouse.subscriber.decoding import encode_reply
 from pumphouse.subscriber.outcomes import Reply
@@ -33,7 +33,11 @@ if TYPE_CHECKING:
     from pumphouse.app import App, Lifespan
     from pumphouse.sink import Sink
 
-_log = logging.getLogger("pumphouse")
+_BROKEN_OFF = "the app was stopped before it had started"
+
+
+class StoppedWhileStarting(ClosedError):
+    """The app was stopped before it had started."""
 
 
 class Running:
@@ -61,7 +65,7 @@ class Running:
         self._clock = clock
         self._drain_seconds = drain_seconds
         self._lifespans = lifespans
-        self._sinks: dict[str, Sink] = {}
+        self._sinks: dict[str | Topic, Sink] = {}
         self._closed = False
         self._stop = asyncio.Event()
         self._harder = asyncio.Event()
@@ -93,11 +97,16 @@ class Running:
         return self._stop.is_set()
 
     def request_stop(self) -> None:
-        """Drain; when it drains already, cancel the handlers now. Still releases everything."""
+        """Drain; when it drains already, cancel the handlers now. Still releases everything.
+
+        A start comes to its end first; a second request breaks it off.
+        """
         if self._stop.is_set():
             self._harder.set()
             for consumer in self.consumers:
                 consumer.quiet.set()
+            if not self._started.done():
+                self._supervisor.cancel()  # nothing is held yet
         self._stop.set()
 
     async def stopped(self) -> None:
@@ -108,8 +117,8 @@ class Running:
         """Stop and wait for the end of it. Cancelling it, or `request_stop`, makes it harder."""
         await self._finish()
 
-    def sink(self, queue: str) -> Sink:
-        """The publisher to a queue. Raises `ClosedError` after the stop."""
+    def sink(self, queue: str | Topic) -> Sink:
+        """The publisher to a queue or topic. Raises `ClosedError` after the stop."""
         from pumphouse.sink import Sink
 
         if self._closed:
@@ -128,6 +137,8 @@ class Running:
             await self._wait_for(self._started)
             self._started.result()
         except BaseException:
+            self.request_stop()
+            self.request_stop()
             await self._finish()
             raise
         return self
@@ -152,11 +163,12 @@ class Running:
             except asyncio.CancelledError as again:
                 cancelled = again
                 self.request_stop()
-        if self._started.done() and not self._started.cancelled():
-            self._started.exception()  # it has been, or is being, raised
+        if not self._started.done():  # cancelled before its first step
+            self._started.set_exception(StoppedWhileStarting(_BROKEN_OFF))
+        failed = self._started.exception()  # it has been, or is being, raised
         if cancelled is not None:
             raise cancelled
-        if self._started.exception() is None:
+        if failed is None:
             supervisor.result()
 
     async def _wait_for(self, event: asyncio.Future[None]) -> None:
@@ -168,24 +180,42 @@ class Running:
                 continue
             # nobody else may be there to move a virtual clock: then this does
             await asyncio.wait({event}, timeout=0.02)
-            if not clock.moving and not event.done():
-                await clock.run_until(event.done)
+            if not clock.moving and not event.done() and clock.next_timer is not None:
+                with suppress(TimeoutError):  # what it waits for next is not time
+                    await clock.run_until(event.done)
 
     # --- the supervisor -------------------------------------------------------------------------
 
     async def _supervise(self) -> None:
+        cancelled: asyncio.CancelledError | None = None
         try:
             async with AsyncExitStack() as stack:
                 await self._open(stack)
                 async with asyncio.TaskGroup() as tasks:
                     await self._start_consumers(tasks, stack)
                     self._started.set_result(None)
-                    await self._stop.wait()
-                    await self._stop_consumers(tasks)
+                    try:
+                        await self._stop.wait()
+                    except asyncio.CancelledError as error:
+                        if not _open(tasks):  # a bug of ours: a task failed, all are cancelled
+                            for consumer in self.consumers:
+                                consumer.workers.cancel()
+                            raise
+                        # the loop is being closed, with all its tasks: time to give everything back
+                        cancelled = error
+                        self.request_stop()
+                        self.request_stop()
+                    await self._stop_consumers()
+            if cancelled is not None:
+                raise cancelled
         except BaseException as error:
             if self._started.done():
                 raise
+            if isinstance(error, asyncio.CancelledError):
+                error = StoppedWhileStarting(_BROKEN_OFF)
             self._started.set_exception(_single(error))
+        finally:
+            self._stop.set()  # nobody waits for one that is over
 
     async def _open(self, stack: AsyncExitStack) -> None:
         if self._backend is None:
@@ -200,19 +230,24 @@ class Running:
             await stack.enter_async_context(lifespan(self.app))
 
     async def _start_consumers(self, tasks: asyncio.TaskGroup, stack: AsyncExitStack) -> None:
-        urls = QueueUrls(self.backend)
+        urls, topics = QueueUrls(self.backend), TopicArns(self.backend)
         handlers = self.app.handlers
+        verifier = self._verifier()
         ready: list[Ready] = [
-            await prepare(handler.subscription, self.backend, urls) for handler in handlers
+            await prepare(handler.subscription, self.backend, urls, verifier)
+            for handler in handlers
         ]
         priorities = PriorityGroup()
         for handler, found in zip(handlers, ready, strict=True):
             subscription = handler.subscription
             stats = Stats()
             publish = None
-            if subscription.publish is not None:
-                await urls.resolve(subscription.publish)
-                publish = partial(self._publish, subscription.publish)
+            if (to := subscription.publish) is not None:
+                if isinstance(to, Topic):
+                    await topics.resolve(to)
+                else:
+                    await urls.resolve(to)
+                publish = partial(self._publish, to)
             runner = Runner(
                 subscription,
                 self.clock,
@@ -221,6 +256,7 @@ class Running:
                 publish=publish,
                 middleware=self.app.middleware,
                 recorder=handler.record if self._record_calls else None,
+                reading=found.reading,
             )
             self.consumers.append(
                 Consumer(
@@ -244,7 +280,7 @@ class Running:
         for consumer in self.consumers:
             consumer.pump.kick()
 
-    async def _stop_consumers(self, tasks: asyncio.TaskGroup) -> None:
+    async def _stop_consumers(self) -> None:
         async with asyncio.TaskGroup() as stops:
             for consumer in self.consumers:
                 stops.create_task(stop(consumer, self.clock, self._drain_seconds, self._harder))
@@ -253,9 +289,20 @@ class Running:
         if all(consumer.pump.ended for consumer in self.consumers):
             self._stop.set()
 
-    async def _publish(self, queue: str, reply: Reply, message: Message) -> None:
-        fifo = queue.endswith(".fifo")
-        await self.sink(queue).send(
+    def _verifier(self) -> Verifier | None:
+        """Who verifies signatures: the one that was given, or one that fetches over HTTP; None
+        where no queue wants it."""
+        if not any(each.queue.verify_sns_signatures for each in self.app.subscriptions):
+            return None
+        if self.app.sns_verifier is not None:
+            return self.app.sns_verifier
+        from pumphouse.http.fetch import fetch
+
+        return Verifier(fetch, clock=self.clock)
+
+    async def _publish(self, to: str | Topic, reply: Reply, message: Message) -> None:
+        fifo = to.is_fifo if isinstance(to, Topic) else to.endswith(".fifo")
+        await self.sink(to).send(
             encode_reply(reply.body),
             group_id=reply.group_id or (message.group_id if fifo else None),
             deduplication_id=reply.deduplication_id
@@ -282,6 +329,17 @@ def health_of(running: Running | None) -> dict[str, dict[str, object]]:
         }
         for consumer in running.consumers
     }
+
+
+def _open(tasks: asyncio.TaskGroup) -> bool:
+    """Whether a group takes tasks: it does not after one of them has failed."""
+    nothing = asyncio.sleep(0)
+    try:
+        tasks.create_task(nothing)
+    except RuntimeError:
+        nothing.close()
+        return False
+    return True
 
 
 def _single(error: BaseException) -> BaseException:

@@ -80,7 +80,7 @@ class Delivery:
     lease_epoch = 0.0  # what `now()` was at the zero of `monotonic()`
     lease_lost = False  # it is over, and a handler is still at it
     stop_reason = ""  # why the handler's task was cancelled, by us
-    restored: ReceivedMessage | None = None  # with its body from the claim check
+    restored: ReceivedMessage | None = None  # out of its envelope, its body from the claim check
     carried = False  # it is in the dead-letter queue, with the ticket of its body
     # settlement's
     intent = Intent.NONE

@@ -5,14 +5,18 @@ Outcomes are values; carrying them out is the business of `consumer.py` and `set
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from math import isnan
 
 from pumphouse.backoff import RetryPolicy
 from pumphouse.content import Headers
 from pumphouse.errors import UsageError
 from pumphouse.protocol.attributes import MAX_VISIBILITY_SECONDS
+
+_log = logging.getLogger("pumphouse.subscriber")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,20 @@ class Reply:
     headers: Headers = field(default_factory=dict)
 
 
+_KINDS = (Ack, Retry, Drop, Reject)
+
+
+def outcome_of_value(value: object) -> Outcome | None:
+    """The outcome that a handler returned, as a value or as its class; None for anything else."""
+    if value is None:
+        return ACK
+    if isinstance(value, _KINDS):
+        return value
+    if isinstance(value, type) and value in _KINDS:
+        return value()
+    return None
+
+
 ErrorRule = Outcome | type[Ack] | type[Retry] | type[Drop] | type[Reject]
 ErrorPolicy = Mapping[type[BaseException], ErrorRule] | Callable[[BaseException], ErrorRule | None]
 
@@ -125,15 +143,42 @@ def describe(error: BaseException) -> str:
     return " ".join(text.split())[:512]
 
 
-DelayRule = RetryPolicy | Callable[[int], float] | float | int
+DelayRule = RetryPolicy | Callable[[int], float] | float | int | timedelta
+
+
+def check_delay_rule(rule: object) -> None:
+    """Raise `UsageError` for what says no delay."""
+    if isinstance(rule, RetryPolicy) or (callable(rule) and not isinstance(rule, type)):
+        return
+    seconds = rule.total_seconds() if isinstance(rule, timedelta) else rule
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not 0 <= seconds <= MAX_VISIBILITY_SECONDS
+    ):
+        raise UsageError(
+            "retry is a RetryPolicy, 0 to 43,200 seconds, or a function of the attempt; "
+            f"not {rule!r}"
+        )
 
 
 def delay_after(rule: DelayRule, attempt: int) -> float:
-    """Seconds to wait after attempt number `attempt` (from 1) has failed, within SQS's 12 hours."""
+    """Seconds to wait after attempt number `attempt` (from 1) has failed, within SQS's 12 hours.
+
+    A function that fails, or gives no number, is logged, and the default back-off takes its place.
+    """
     if isinstance(rule, RetryPolicy):
         delay = rule.delay(attempt)
+    elif isinstance(rule, timedelta):
+        delay = rule.total_seconds()
     elif callable(rule):
-        delay = float(rule(attempt))
+        try:
+            delay = float(rule(attempt))
+            if isnan(delay):
+                raise ValueError("it gave nan")
+        except Exception:
+            _log.exception("retry failed for attempt %d; the default back-off is used", attempt)
+            delay = DEFAULT_BACKOFF.delay(attempt)
     else:
         delay = float(rule)
     return min(max(0.0, delay), float(MAX_VISIBILITY_SECONDS))

@@ -57,6 +57,8 @@ def plan_for(function: Callable[..., Any], *, batch: bool) -> HandlerPlan:
     if not callable(function):
         raise UsageError(f"a handler is a function, not {function!r}")
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise UsageError(f"handler {name} yields, so calling it runs nothing; it returns instead")
     target = function if inspect.isroutine(function) else type(function).__call__
     try:
         hints = get_type_hints(target, include_extras=False)

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pumphouse.addressing import check_queue
 from pumphouse.errors import UsageError
+from pumphouse.notifications.reading import SnsMode
 from pumphouse.protocol.attributes import MAX_VISIBILITY_SECONDS, MAX_WAIT_SECONDS
 from pumphouse.protocol.names import (
     FIFO_SUFFIX,
@@ -45,6 +46,11 @@ class Queue:
     - `in_place_seconds`: where order matters, the longest delay for which a message to retry is
       kept here with its followers; a longer one is given back to SQS. None for the length of the
       lease.
+    - `sns`: which of its messages are envelopes that SNS wrote around what was published: "raw" for
+      none, "envelope" for all, or "auto" for those of topics whose subscription, looked up at
+      start, has no raw delivery. A handler gets the same of an envelope as of raw delivery.
+    - `verify_sns_signatures`: open an envelope only if SNS has signed it; what it did not sign is
+      undecodable. Needs `pumphouse[sns]`.
     - `max_lease_seconds`: how long a message is held in all, at most 42,900 (SQS ends a lease
       after 12 hours whatever is done).
 
@@ -62,6 +68,8 @@ class Queue:
     on_missing: Literal["wait", "end"] = "wait"
     in_place_seconds: float | None = None
     max_lease_seconds: float = MAX_LEASE_SECONDS
+    sns: SnsMode = "raw"
+    verify_sns_signatures: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", check_queue(self.name))
@@ -84,6 +92,15 @@ class Queue:
             raise UsageError(
                 f"{where}max_lease_seconds is {self.max_lease_seconds!r}; "
                 f"it is 1 to {MAX_LEASE_SECONDS:,}"
+            )
+        if self.sns not in ("raw", "envelope", "auto"):
+            raise UsageError(f"{where}sns is 'raw', 'envelope' or 'auto', not {self.sns!r}")
+        if not isinstance(self.verify_sns_signatures, bool):
+            raise UsageError(f"{where}verify_sns_signatures is True or False")
+        if self.verify_sns_signatures and self.sns == "raw":
+            raise UsageError(
+                f"{where}verify_sns_signatures needs envelopes, which are signed; "
+                "give sns='envelope' or sns='auto'"
             )
         if self.create_if_missing and self.name != self.known_as.name:
             raise UsageError(
@@ -134,9 +151,18 @@ def same_kind(one: Queue, other: Queue) -> bool:
     return one.is_fifo == other.is_fifo
 
 
+def same_queue(one: Queue, other: Queue) -> bool:
+    """Whether two references name one queue, as far as they tell: by name, URL or ARN."""
+    first, second = one.known_as, other.known_as
+    return first.name == second.name and all(
+        not mine or not theirs or mine == theirs
+        for mine, theirs in ((first.account_id, second.account_id), (first.region, second.region))
+    )
+
+
 def _check_int(where: str, option: str, value: object, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise UsageError(f"{where}{option} is {value!r}; it is a whole number, {low} to {high:,}")
 
 
-__all__ = ["FIFO_SUFFIX", "MAX_LEASE_SECONDS", "Queue", "as_queue", "same_kind"]
+__all__ = ["FIFO_SUFFIX", "MAX_LEASE_SECONDS", "Queue", "as_queue", "same_kind", "same_queue"]

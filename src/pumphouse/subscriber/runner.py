@@ -13,16 +13,17 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from functools import partial
+from inspect import isawaitable
 from typing import Any
 
 from msgspec.structs import replace
 
-from pumphouse.claim_check import ClaimCheck
 from pumphouse.clock import Clock, VirtualClock, timeout
 from pumphouse.content import UndecodableError, decode, headers_of
 from pumphouse.errors import BlobDamagedError, BlobMissingError, UsageError
 from pumphouse.hooks import Hooks
 from pumphouse.model import Lease, Message
+from pumphouse.notifications.reading import Reading
 from pumphouse.subscriber.delivery import Delivery
 from pumphouse.subscriber.events import Undecodable
 from pumphouse.subscriber.outcomes import (
@@ -35,6 +36,7 @@ from pumphouse.subscriber.outcomes import (
     Retry,
     describe,
     outcome_of_error,
+    outcome_of_value,
 )
 from pumphouse.subscriber.stats import Stats
 from pumphouse.subscriber.subscription import Subscription
@@ -68,10 +70,13 @@ class Runner:
         publish: Publish | None = None,
         middleware: tuple[Middleware, ...] = (),
         recorder: Recorder | None = None,
+        reading: Reading | None = None,
     ) -> None:
         self._subscription = subscription
         self._plan = subscription.plan
         self._check = subscription.claim_check
+        self._reading = reading
+        self._wrapped = self._check is not None or reading is not None
         self._clock = clock
         self._hooks = hooks
         self._stats = stats
@@ -106,10 +111,8 @@ class Runner:
 
     async def run(self, delivery: Delivery) -> Outcome | Stopped:
         """Run the handler for one delivery."""
-        if self._check is not None:
-            failed = await self._restore(self._check, delivery)
-            if failed is not None:
-                return failed
+        if self._wrapped and (failed := await self._unwrap(delivery)) is not None:
+            return failed
         try:
             payload = self._plan.payload_of(delivery.restored or delivery.raw)
         except UndecodableError as error:
@@ -121,24 +124,23 @@ class Runner:
                 value = await self._call(delivery, payload)
         except asyncio.CancelledError as error:
             return self._cancelled(delivery, error)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise  # it is meant for the program
+        except BaseException as error:
             return self._raised(delivery, error)
         if value is None:
             return ACK
-        if isinstance(value, Ack | Retry | Drop | Reject):
-            return value
-        return await self._replied(delivery, value)
+        outcome = outcome_of_value(value)
+        return await self._replied(delivery, value) if outcome is None else outcome
 
     async def run_batch(self, deliveries: list[Delivery]) -> list[Outcome | Stopped]:
         """Run the handler once for several; an outcome for each, in order."""
         outcomes: dict[int, Outcome | Stopped] = {}
         good: list[tuple[int, Delivery, Any]] = []
         for place, delivery in enumerate(deliveries):
-            if self._check is not None:
-                failed = await self._restore(self._check, delivery)
-                if failed is not None:
-                    outcomes[place] = failed
-                    continue
+            if self._wrapped and (failed := await self._unwrap(delivery)) is not None:
+                outcomes[place] = failed
+                continue
             try:
                 raw = delivery.restored or delivery.raw
                 good.append((place, delivery, self._plan.payload_of(raw)))
@@ -177,7 +179,8 @@ class Runner:
         """The lane that a delivery's payload asks for; none for what can't be decoded."""
         key_of = self._subscription.partition_key
         try:
-            payload = self._plan.payload_of(delivery.raw)
+            raw = delivery.raw if self._reading is None else self._reading.opened(delivery.raw)
+            payload = self._plan.payload_of(raw)
             return None if key_of is None else str(key_of(payload))
         except UndecodableError:
             return None  # its run says so
@@ -208,13 +211,18 @@ class Runner:
             return Drop(reason)
         return Reject(reason) if policy == "reject" else Retry(reason=reason)
 
-    async def _restore(self, check: ClaimCheck, delivery: Delivery) -> Outcome | Stopped | None:
-        """Fetch the body of a delivery that carries a ticket; the outcome where that fails."""
+    async def _unwrap(self, delivery: Delivery) -> Outcome | Stopped | None:
+        """Take a delivery out of its envelope, and fetch the body of one that carries a ticket;
+        the outcome where that fails."""
         raw = delivery.raw
         try:
-            body, attributes = await self._within_time(
-                delivery, partial(check.restore, raw.body, raw.message_attributes)
-            )
+            if self._reading is not None:
+                raw = await self._within_time(delivery, partial(self._reading.verified, raw))
+            body, attributes = raw.body, raw.message_attributes
+            if self._check is not None:
+                body, attributes = await self._within_time(
+                    delivery, partial(self._check.restore, body, attributes)
+                )
         except asyncio.CancelledError as error:
             return self._cancelled(delivery, error)
         except UndecodableError as error:
@@ -224,7 +232,9 @@ class Runner:
         except Exception as error:
             return self._raised(delivery, error)
         if body is not raw.body:
-            delivery.restored = replace(raw, body=body, message_attributes=attributes)
+            raw = replace(raw, body=body, message_attributes=attributes)
+        if raw is not delivery.raw:
+            delivery.restored = raw
         return None
 
     # --- one message ----------------------------------------------------------------------------
@@ -235,7 +245,9 @@ class Runner:
             value: Any = STOPPED
             try:
                 value = await self._within_time(delivery, partial(self._through, payload, message))
-            except Exception as error:
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
                 value = error
                 raise
             finally:
@@ -258,7 +270,9 @@ class Runner:
         call = partial(self._plan.function, **self._plan.arguments(payload, message))
         if self._threads is None:
             return await call()
-        return await self._in_thread(self._threads, call)
+        value = await self._in_thread(self._threads, call)
+        # a plain function around an async one gives what is still to be awaited
+        return await value if isawaitable(value) else value
 
     async def _in_thread(self, threads: Threads, call: Callable[[], Any]) -> Any:
         """A plain function; its slot and its lease are kept until the thread is done, since a
@@ -351,7 +365,9 @@ class Runner:
         except asyncio.CancelledError as error:
             outcome = self._cancelled(first, error)
             return [outcome] * len(good)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             value = error
             return [self._raised(delivery, error) for _, delivery, _ in good]
         finally:
@@ -370,13 +386,11 @@ def _inside(middleware: Middleware, call_next: CallNext) -> CallNext:
 
 def _outcomes_of(value: Any, count: int) -> list[Outcome]:
     """What a batch handler returned, as one outcome for each message."""
-    if value is None:
-        return [ACK] * count
-    if isinstance(value, Ack | Retry | Drop | Reject):
-        return [value] * count
+    if (outcome := outcome_of_value(value)) is not None:
+        return [outcome] * count
     if isinstance(value, list | tuple) and len(value) == count:
-        outcomes = [ACK if each is None else each for each in value]
-        if all(isinstance(each, Ack | Retry | Drop | Reject) for each in outcomes):
+        outcomes = [known for each in value if (known := outcome_of_value(each)) is not None]
+        if len(outcomes) == count:
             return outcomes
     raise UsageError(
         f"a batch handler returns None, one outcome, or a list of {count} outcomes (one for each "

@@ -17,6 +17,8 @@ import msgspec
 from pumphouse.addressing import QueueUrls
 from pumphouse.backend import Backend
 from pumphouse.errors import ConfigError, QueueDoesNotExist, QueueNameExists
+from pumphouse.notifications.reading import Reading, reading_for
+from pumphouse.notifications.signatures import Verifier
 from pumphouse.protocol.names import parse_queue_arn
 from pumphouse.protocol.operations import CreateQueue, GetQueueAttributes, SetQueueAttributes
 from pumphouse.subscriber.queue import Queue
@@ -43,6 +45,7 @@ class Ready:
     dead_letter_url: str | None
     dead_letter_name: str
     resolve: Callable[[], Awaitable[str]]
+    reading: Reading | None = None  # how envelopes of SNS are opened
 
 
 class RedrivePolicy(msgspec.Struct, frozen=True, rename="camel"):
@@ -61,8 +64,13 @@ def receive_limit(max_attempts: int) -> int:
     return min(1_000, 2 * max_attempts + 10)
 
 
-async def prepare(subscription: Subscription, backend: Backend, urls: QueueUrls) -> Ready:
-    """Make one subscription ready to be read.
+async def prepare(
+    subscription: Subscription,
+    backend: Backend,
+    urls: QueueUrls,
+    verifier: Verifier | None = None,
+) -> Ready:
+    """Make one subscription ready to be read; `verifier` is for a queue that wants signatures.
 
     Raises `ConfigError` for a queue or a dead-letter queue that is missing, or a redrive policy
     that contradicts the subscription; and whatever the backend raises.
@@ -120,7 +128,17 @@ async def prepare(subscription: Subscription, backend: Backend, urls: QueueUrls)
         return await urls.resolve(queue.name)
 
     return Ready(
-        queue_url, arn, lease, max_attempts, limit, dead_letter_url, dead_letter_name, resolve
+        queue_url,
+        arn,
+        lease,
+        max_attempts,
+        limit,
+        dead_letter_url,
+        dead_letter_name,
+        resolve,
+        await reading_for(
+            queue.sns, backend, arn, verifier if queue.verify_sns_signatures else None
+        ),
     )
 
 

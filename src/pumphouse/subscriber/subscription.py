@@ -6,17 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pumphouse.addressing import check_queue
+from pumphouse.addressing import Topic, check_queue
 from pumphouse.claim_check import ClaimCheck
 from pumphouse.errors import UsageError
 from pumphouse.subscriber.outcomes import (
     DEFAULT_BACKOFF,
     DelayRule,
     ErrorPolicy,
+    check_delay_rule,
     check_error_policy,
 )
 from pumphouse.subscriber.plan import HandlerPlan
-from pumphouse.subscriber.queue import Queue, same_kind
+from pumphouse.subscriber.queue import Queue, same_kind, same_queue
 
 MAX_CONCURRENCY = 10_000
 MAX_ATTEMPTS = 900
@@ -43,7 +44,7 @@ class Subscription:
     undecodable: UndecodablePolicy = "retry"
     on_lease_lost: Literal["cancel", "flag"] = "cancel"
     partition_key: Callable[[Any], str] | None = None
-    publish: str | None = None
+    publish: str | Topic | None = None
     priority: int | None = None
     claim_check: ClaimCheck | None = None
 
@@ -65,6 +66,7 @@ class Subscription:
         if self.timeout_seconds is not None and not self.timeout_seconds > 0:
             raise UsageError(f"{where}timeout is more than 0 seconds, or None")
         check_error_policy(self.on_error)
+        check_delay_rule(self.retry)
         for name, value, choices in (
             ("redrive", self.redrive, ("write", "check")),
             ("undecodable", self.undecodable, ("retry", "reject", "drop")),
@@ -90,7 +92,8 @@ class Subscription:
         if self.claim_check is not None and not isinstance(self.claim_check, ClaimCheck):
             raise UsageError(f"{where}claim_check is a ClaimCheck, not {self.claim_check!r}")
         if self.publish is not None:
-            check_queue(self.publish)
+            if not isinstance(self.publish, Topic):
+                check_queue(self.publish)
             if self.batch is not None:
                 raise UsageError(f"{where}publish and batch don't go together")
         if self.priority is not None:
@@ -110,7 +113,7 @@ class Subscription:
         if self.max_attempts is None or self.dead_letter is None:
             return
         _whole(where, "max_attempts", self.max_attempts, 1, MAX_ATTEMPTS)
-        if self.dead_letter.name == self.queue.name:
+        if same_queue(self.dead_letter, self.queue):
             raise UsageError(f"{where}a queue can't be its own dead-letter queue")
         if not same_kind(self.queue, self.dead_letter):
             kind = "a FIFO" if self.queue.is_fifo else "a standard"
