@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+from time import process_time
 from typing import Any
 
 import pytest
@@ -347,6 +348,27 @@ def test_a_policy_of_many_alternatives_is_refused_soon() -> None:
     text = json.dumps(many)
     with pytest.raises(BadPatternError, match="Filter policy is too"):
         compile_policy(text, ATTRIBUTES)
+
+
+def test_a_body_of_many_elements_is_soon_looked_through() -> None:
+    policy = compile_policy(json.dumps({"r": {"a": {"x": ["1"], "y": ["1"]}}}), BODY)
+    # a hundred arrays of a hundred elements, half with the one value and half with the other
+    arrays = [[{"x": "1"} if n % 2 else {"y": "1"} for n in range(100)] for _ in range(100)]
+    body: dict[str, Any] = {"r": [{"a": array} for array in arrays]}
+    began = process_time()
+    assert not policy.accepts(MessageView(json.dumps(body), None))
+    body["r"][50]["a"].append({"x": "1", "y": "1"})
+    assert policy.accepts(MessageView(json.dumps(body), None))
+    assert process_time() - began < 5
+
+
+def test_a_body_that_is_too_deep_passes_no_filter() -> None:
+    policy = compile_policy(json.dumps({"k": [{"exists": False}]}), BODY)
+    for depth, passes in ((90, True), (200, False), (50_000, False)):
+        text = '{"a": ' * depth + "1" + "}" * depth
+        assert policy.accepts(MessageView(text, None)) is passes
+        text = '{"a": ' + "[" * depth + "1" + "]" * depth + "}"
+        assert policy.accepts(MessageView(text, None)) is passes
 
 
 def test_nesting_is_for_bodies() -> None:

@@ -8,8 +8,8 @@ hold for the same element.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -18,6 +18,8 @@ from pumphouse.protocol.operations import Attributes
 
 MAX_VALUES = 100_000
 """How many values of a body are looked at."""
+MAX_DEPTH = 100
+"""How deep a body may be nested; a deeper one passes no filter."""
 
 Places = tuple[tuple[int, int], ...]
 """Which element of which array a value belongs to, from the outermost in."""
@@ -93,25 +95,34 @@ def _of_body(body: str) -> Values | None:
     if not isinstance(document, dict):
         return None
     values: Values = {}
-    arrays = iter(range(MAX_VALUES))
-    for number, (path, found) in enumerate(_flattened(document, "", (), arrays)):
-        if number >= MAX_VALUES:
-            break
-        values.setdefault(path, []).append(found)
+    arrays = itertools.count()
+    leaves = itertools.islice(_flattened(document, "", (), arrays, 0), MAX_VALUES)
+    try:
+        for path, found in leaves:
+            values.setdefault(path, []).append(found)
+    except _TooDeepError:
+        return None
     return values
 
 
+class _TooDeepError(Exception):
+    """A body is nested deeper than is looked at."""
+
+
 def _flattened(
-    value: Any, path: str, places: Places, arrays: Iterator[int]
+    value: Any, path: str, places: Places, arrays: Iterator[int], depth: int
 ) -> Iterator[tuple[str, Found]]:
-    """The leaves of a document; depth is bounded by the parser's."""
+    """The leaves of a document; `arrays` numbers its arrays."""
+    if depth > MAX_DEPTH:
+        raise _TooDeepError
     if isinstance(value, dict):
         for name, item in value.items():
-            yield from _flattened(item, f"{path}.{name}" if path else name, places, arrays)
+            inside = f"{path}.{name}" if path else name
+            yield from _flattened(item, inside, places, arrays, depth + 1)
     elif isinstance(value, list):
-        array = next(arrays, 0)
+        array = next(arrays)
         for index, item in enumerate(value):
-            yield from _flattened(item, path, (*places, (array, index)), arrays)
+            yield from _flattened(item, path, (*places, (array, index)), arrays, depth + 1)
     else:
         yield path, Found(value, places)
 
@@ -153,25 +164,33 @@ def rule_holds(rule: CompiledRule, values: Values) -> bool:
     return len(placed) < 2 or _fit_together(placed)
 
 
+class _Element:
+    """An element of an array, or the whole body: which conditions hold right here (as bits), and
+    the arrays within it with their elements."""
+
+    __slots__ = ("arrays", "holds")
+
+    def __init__(self) -> None:
+        self.holds = 0
+        self.arrays: dict[int, dict[int, _Element]] = {}
+
+    def reachable(self) -> set[int]:
+        """The conditions that hold together, for each choice of an element from every array."""
+        found = {self.holds}
+        for elements in self.arrays.values():
+            choices = {each for element in elements.values() for each in element.reachable()}
+            found |= {one | other for one in found for other in choices}
+        return found
+
+
 def _fit_together(conditions: list[set[Places]]) -> bool:
     """Whether one place of each condition can be chosen so that no array has two elements."""
-    shared = Counter(
-        array for places in conditions for array in {array for each in places for array, _ in each}
-    )
-    # An array that one condition alone looks into can't be in the way.
-    needed = [
-        {frozenset(pair for pair in each if shared[pair[0]] > 1) for each in places}
-        for places in conditions
-    ]
-    chosen: set[frozenset[tuple[int, int]]] = {frozenset()}
-    for places in sorted(needed, key=len):
-        if frozenset() in places:
-            continue
-        chosen = {one | other for one in chosen for other in places if _is_consistent(one | other)}
-        if not chosen:
-            return False
-    return True
-
-
-def _is_consistent(places: frozenset[tuple[int, int]]) -> bool:
-    return len({array for array, _ in places}) == len(places)
+    body = _Element()
+    for number, places in enumerate(conditions):
+        for path in places:
+            element = body
+            for array, index in path:
+                elements = element.arrays.setdefault(array, {})
+                element = elements.get(index) or elements.setdefault(index, _Element())
+            element.holds |= 1 << number
+    return (1 << len(conditions)) - 1 in body.reachable()

@@ -95,10 +95,9 @@ def put(
         letter.md5_of_system_attributes,
         group_id,  # a standard queue is told the group as well (fair queues)
     )
-    if isinstance(queue, FifoQueue) and is_double(
-        account, queue, message, deduplication_id or "", now
-    ):
+    if isinstance(queue, FifoQueue) and is_double(account, queue, message, deduplication_id or ""):
         return
+    queue.settle(now)
     queue.add(message, now, settings.delay_seconds)
     if queue.parking.occupied:
         queue.wake()
