@@ -178,7 +178,8 @@ class App:
         - `on_lease_lost`: "cancel" the handler, or "flag" it in `message.lease_lost`.
         - `partition_key`: a function of the payload; messages of one key run one at a time and in
           the order they came, in this process. For standard queues.
-        - `publish`: the queue or `Topic` that replies go to; confirmed before the message is deleted.
+        - `publish`: the queue or `Topic` that replies go to; confirmed before the message is
+          deleted.
         - `priority`: among the subscribers that have one, a lower number goes first: nothing of a
           queue is started while one that goes before it has something waiting.
         - `claim_check`: fetches and checks bodies that were stored apart, before the handler is
@@ -309,6 +310,11 @@ class App:
         if self._running is None:
             raise ClosedError(f"the app {self.name!r} is not running, so it publishes nothing")
         return self._running.sink(queue)
+
+    @property
+    def run_now(self) -> Running | None:
+        """The app at work, or None while it is not."""
+        return self._running
 
     def health(self) -> dict[str, dict[str, object]]:
         """How each subscription is: `status` (healthy, unhealthy, ended), and why."""

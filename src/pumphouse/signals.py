@@ -9,20 +9,27 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
-from typing import Self
+from typing import Any, Self
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _log = logging.getLogger("pumphouse")
 
 
+_active: list[Signals] = []  # every app that is served in this process
+_before: dict[signal.Signals, Any] = {}  # the handlers that were there
+
+
 class Signals:
-    """Calls `stop` for each signal; in the main thread only, elsewhere it does nothing."""
+    """Calls `stop` for each signal; does nothing where no main thread has entered one.
+
+    Several may be entered at once, in any order: each signal is for all of them.
+    """
 
     def __init__(self, stop: Callable[[], object]) -> None:
         self.received: list[signal.Signals] = []
         self._stop = stop
-        self._before: dict[signal.Signals, object] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -32,21 +39,27 @@ class Signals:
 
     def __enter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
-            try:
-                self._before[number] = signal.signal(number, self._handle)
-            except ValueError:  # not the main thread
-                break
+        _active.append(self)
+        if not _before:
+            with suppress(ValueError):  # not the main thread
+                for number in _SIGNALS:
+                    _before[number] = signal.signal(number, _handle)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)  # type: ignore[arg-type]
-        self._before.clear()
+        _active.remove(self)
+        if not _active:
+            with suppress(ValueError):
+                while _before:
+                    number = next(iter(_before))
+                    signal.signal(number, _before[number])
+                    del _before[number]
 
-    def _handle(self, number: int, _: FrameType | None) -> None:
+    def receive(self, number: signal.Signals) -> None:
+        """A signal has come, in whatever the main thread was doing."""
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._ask, signal.Signals(number))
+            with suppress(RuntimeError):  # its loop is closed
+                self._loop.call_soon_threadsafe(self._ask, number)
 
     def _ask(self, number: signal.Signals) -> None:
         self.received.append(number)
@@ -56,3 +69,8 @@ class Signals:
             "draining" if len(self.received) == 1 else "cancelling what still runs",
         )
         self._stop()
+
+
+def _handle(number: int, _: FrameType | None) -> None:
+    for each in tuple(_active):
+        each.receive(signal.Signals(number))

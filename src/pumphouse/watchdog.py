@@ -28,16 +28,20 @@ class Watchdog:
         self._ended = threading.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._watched = 0
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         self._watched = threading.get_ident()
         self._heartbeat()
-        threading.Thread(target=self._watch, name="pumphouse-watchdog", daemon=True).start()
+        self._thread = threading.Thread(target=self._watch, name="pumphouse-watchdog", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         self._ended.set()
         if self._timer is not None:
             self._timer.cancel()
+        if self._thread is not None:
+            self._thread.join(1.0)  # it ends at once, or when it has said what it is about to say
 
     def _heartbeat(self) -> None:
         self._beat = time.monotonic()

@@ -307,7 +307,16 @@ async def simulate(
     seed: int, *, queues: int = 20, messages: int = 100_000, seconds: float = 600
 ) -> World:
     """Run one simulation; the world at its end, with what was wrong in `wrong`."""
-    logging.getLogger("pumphouse").setLevel(logging.CRITICAL)
+    log = logging.getLogger("pumphouse")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        return await _simulate(seed, queues, messages, seconds)
+    finally:
+        log.setLevel(level)
+
+
+async def _simulate(seed: int, queues: int, messages: int, seconds: float) -> World:
     clock = VirtualClock()
     account = Account(clock=clock, ledger_room=0, sixty_second_rules=False)
     world = World(seed, random.Random(seed), clock, account)
@@ -357,6 +366,8 @@ def check(world: World, names: list[str]) -> None:
         queue = world.account.queue(name)
         if queue.in_flight:
             world.complain(f"{queue.in_flight} leases are left on {name}")
+    if timers := [timer.callback for _, _, timer in world.clock._timers if not timer.cancelled]:
+        world.complain(f"{len(timers)} timers are left: {timers[:3]}")
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
         world.complain(f"{len(others)} tasks are left: {list(others)[:3]}")

@@ -81,7 +81,7 @@ async def _serve(app: App, options: Options) -> int:
         from pumphouse.account import Account
         from pumphouse.in_process import make_queues
 
-        backend = Account()
+        backend = Account(ledger_room=0)
         await make_queues(backend, app)
     elif options.endpoint_url or options.region:
         from pumphouse.http import connect

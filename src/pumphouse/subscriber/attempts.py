@@ -19,12 +19,13 @@ MEMORY = 50_000
 
 
 class _Record:
-    __slots__ = ("done", "runs", "unrun")
+    __slots__ = ("carried", "done", "runs", "unrun")
 
     def __init__(self) -> None:
         self.runs = 0
         self.unrun = 0
         self.done = False
+        self.carried = False
 
 
 class Attempts:
@@ -59,13 +60,19 @@ class Attempts:
         """It was received and given back without having been started."""
         self._record(message_id).unrun += 1
 
-    def done_unconfirmed(self, message_id: str) -> None:
-        """It is done, and whether SQS deleted it is not known."""
-        self._record(message_id).done = True
+    def done_unconfirmed(self, message_id: str, *, carried: bool = False) -> None:
+        """It is done, or carried to the dead-letter queue, and its delete is not confirmed."""
+        record = self._record(message_id)
+        record.done = True
+        record.carried |= carried
 
     def is_done(self, message_id: str) -> bool:
         record = self._records.get(message_id)
         return record is not None and record.done
+
+    def was_carried(self, message_id: str) -> bool:
+        record = self._records.get(message_id)
+        return record is not None and record.carried
 
     def forget(self, message_id: str) -> None:
         """It is deleted for certain."""

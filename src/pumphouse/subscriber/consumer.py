@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pumphouse.backend import Backend
 from pumphouse.clock import Clock, Timer
@@ -20,9 +20,10 @@ from pumphouse.subscriber.batches import BatchRule, behind_failures
 from pumphouse.subscriber.delivery import RUNNING, Delivery, Intent
 from pumphouse.subscriber.events import ReceivedAgain
 from pumphouse.subscriber.exits import Exits
+from pumphouse.subscriber.outcomes import Outcome
 from pumphouse.subscriber.priority import PriorityGroup
 from pumphouse.subscriber.pump import Health, Pump
-from pumphouse.subscriber.runner import Runner
+from pumphouse.subscriber.runner import STOPPED, Runner, Stopped
 from pumphouse.subscriber.setup import Ready
 from pumphouse.subscriber.stats import Stats
 from pumphouse.subscriber.subscription import Subscription
@@ -141,7 +142,7 @@ class Consumer:
             return
         raw = delivery.raw
         if exits.attempts and exits.attempts.is_done(raw.message_id):
-            exits.delete(delivery)  # it was handled before, and its delete was never confirmed
+            exits.delete_done(delivery)
             return
         if exits.attempts or raw.attributes.get("ApproximateReceiveCount") != "1":
             delivery.attempt = exits.attempts.arrive(raw.message_id, delivery.receive_count)
@@ -202,7 +203,7 @@ class Consumer:
                 if not self._lanes.startable:
                     self._nothing_waits()
                 return delivery
-        self._changed()
+        self._nothing_to_do()
         return None
 
     def _next_batch(self) -> list[Delivery] | None:
@@ -220,8 +221,15 @@ class Consumer:
                 if not lanes.startable:
                     self._nothing_waits()
                 return batch
-        self._changed()
+        self._nothing_to_do()
         return None
+
+    def _nothing_to_do(self) -> None:
+        """A worker goes idle. What waits may not start yet, so no other one is woken for it."""
+        if self.stopping:
+            self.quiet.set()
+        else:
+            self.pump.kick()
 
     def _nothing_waits(self) -> None:
         self.pump.kick()
@@ -241,6 +249,10 @@ class Consumer:
             exits.lose(delivery, "the lease ended before a handler was free")
             self._lanes.done(delivery)
             return False
+        if exits.attempts and exits.attempts.is_done(delivery.message_id):
+            exits.delete_done(delivery)  # an earlier receive was handled while this one waited
+            self._lanes.done(delivery)
+            return False
         limit = self.ready.max_attempts
         if limit is not None and delivery.attempt > limit:
             exits.carry(delivery, f"{delivery.attempt - 1} attempts are used up")
@@ -252,23 +264,38 @@ class Consumer:
 
     async def _work(self, delivery: Delivery) -> None:
         delivery.task = asyncio.current_task()
-        self.exits.finish(delivery, await self.runner.run(delivery))
-        if self.exits.stopping:
-            self.quiet.set()
+        outcome: Outcome | Stopped = (
+            STOPPED  # whatever happens, its slot and its lease are given back
+        )
+        try:
+            outcome = await self.runner.run(delivery)
+        finally:
+            self.exits.finish(delivery, outcome)
+            if self.exits.stopping:
+                self.quiet.set()
 
     async def _work_batch(self, batch: list[Delivery]) -> None:
         task = asyncio.current_task()
         for delivery in batch:
             delivery.task = task
-        outcomes = await self.runner.run_batch(batch)
-        behind = behind_failures(batch, outcomes)
-        # what is behind a failure is back in its lane before the failure is judged
-        for delivery in (each for each, late in zip(batch, behind, strict=True) if late):
-            self.exits.behind_failure(delivery)
-        for delivery, outcome, late in zip(batch, outcomes, behind, strict=True):
-            if not late:
-                self.exits.finish(delivery, outcome)
-        self._changed()
+        outcomes: Sequence[Outcome | Stopped] = [STOPPED] * len(batch)
+        try:
+            outcomes = await self.runner.run_batch(batch)
+        finally:
+            behind = behind_failures(batch, outcomes)
+            # what is behind a failure is back in its lane before the failure is judged
+            for delivery in (each for each, late in zip(batch, behind, strict=True) if late):
+                self.exits.behind_failure(delivery)
+            for delivery, outcome, late in zip(batch, outcomes, behind, strict=True):
+                if not late:
+                    self.exits.finish(delivery, outcome)
+            self._changed()
+
+    def stop_collecting(self) -> None:
+        """No batch is waited for any more; for a stop."""
+        if self._batch_timer is not None:
+            self._batch_timer.cancel()
+            self._batch_timer = None
 
     def _changed(self) -> None:
         """A lane may go on, there may be room again, or a stop may be complete."""

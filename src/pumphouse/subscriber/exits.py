@@ -144,6 +144,10 @@ class Exits:
             self._end(delivery, LOST)
             self.lanes.done(delivery)
             return
+        if self.stopping:  # nobody takes anything from its lane any more
+            self.release(delivery)
+            self.lanes.done(delivery)
+            return
         delivery.attempt += 1
         delivery.move(WAITING)
         delivery.move(HELD)
@@ -152,6 +156,8 @@ class Exits:
     def _done(self, delivery: Delivery) -> None:
         if self._clock.monotonic() >= delivery.lease_until and not delivery.lease_lost:
             self._report_lost(delivery, "the handler took longer than the lease")
+        if delivery.lease_lost:  # it may have come again, and is not to be run again
+            self.attempts.done_unconfirmed(delivery.message_id)
         delivery.state = SETTLING  # it was running, and this is the way of most
         self.settlement.submit(delivery, Intent.DELETE)
         if delivery.key is not None:
@@ -159,13 +165,13 @@ class Exits:
 
     def _retry(self, delivery: Delivery, outcome: Retry) -> None:
         limit = self._ready.max_attempts
+        self.attempts.ran(delivery.message_id)
         if limit is not None and delivery.attempt >= limit:
             self.carry(delivery, outcome.reason or "attempts are used up")
             return
         delay = outcome.after_seconds
         if delay is None:
             delay = delay_after(self._subscription.retry, delivery.attempt)
-        self.attempts.ran(delivery.message_id)
         if self._can_wait(delivery, delay):
             self._stats.retried_in_place += 1
             delivery.attempt += 1
@@ -194,7 +200,9 @@ class Exits:
 
     # --- deletes and releases -------------------------------------------------------------------
 
-    def delete(self, delivery: Delivery) -> None:
+    def delete_done(self, delivery: Delivery) -> None:
+        """Delete one that came again after it was handled, as its delete was not confirmed."""
+        delivery.carried = self.attempts.was_carried(delivery.message_id)
         delivery.move(SETTLING)
         self.settlement.submit(delivery, Intent.DELETE)
 
@@ -247,8 +255,22 @@ class Exits:
                 problem = ""
             except Exception as error:
                 problem = describe(error)
+        if not problem:
+            delivery.carried = True
+            self._stats.dead_lettered += 1
+            self._hooks.emit(
+                events.DeadLettered(
+                    self.name,
+                    delivery.message_id,
+                    self._ready.dead_letter_name,
+                    delivery.attempt,
+                    reason,
+                )
+            )
         if not delivery.live:
             _log.warning("%s: lease of %s lost while it was carried", self.name, delivery)
+            if not problem:
+                self.attempts.done_unconfirmed(delivery.message_id, carried=True)
         elif problem:
             _log.error(
                 "%s: message %s can't go to the dead-letter queue (%s); it is tried again later",
@@ -260,17 +282,6 @@ class Exits:
             self._give_back_group(delivery, 0 if self._queue.is_fifo else delay)
             self.settlement.submit(delivery, Intent.RELEASE, delay)
         else:
-            self._stats.dead_lettered += 1
-            self._hooks.emit(
-                events.DeadLettered(
-                    self.name,
-                    delivery.message_id,
-                    self._ready.dead_letter_name,
-                    delivery.attempt,
-                    reason,
-                )
-            )
-            delivery.carried = True
             self.settlement.submit(delivery, Intent.DELETE)
         self.lanes.done(delivery)
         self._changed()
@@ -336,7 +347,7 @@ class Exits:
         _log.warning("%s: message %s: %s failed: %s", self.name, delivery.message_id, verb, error)
         self._hooks.emit(events.SettleFailed(self.name, delivery.message_id, verb, describe(error)))
         if intent is Intent.DELETE:
-            self.attempts.done_unconfirmed(delivery.message_id)
+            self.attempts.done_unconfirmed(delivery.message_id, carried=delivery.carried)
             self._give_back_group(delivery, 0)
         self._end(delivery, LOST)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol, cast
 
@@ -88,7 +89,7 @@ class Pump:
         self._failures = 0
         self._pause: Timer | None = None
         self._stopped = False
-        self._lost_attempt: tuple[str, int] | None = None
+        self._lost: deque[tuple[str, int]] = deque(maxlen=64)  # receives whose answers were lost
         self._worth = min(10, max(1, queue.prefetch))  # room that is worth a request
         self._exact = getattr(backend, "cancel_is_exact", False)
         self._receives: set[asyncio.Task[None]] = set()
@@ -104,10 +105,15 @@ class Pump:
             room = self._owner.room() - self._asked
             if room < self._worth and not (room > 0 and not self._open and self._owner.hungry()):
                 return
-            most = min(10, room)
+            most, attempt_id = min(10, room), None
+            if self._queue.is_fifo:
+                # with the same id, SQS hands out again what a lost answer would have brought
+                attempt_id = uuid.uuid4().hex
+                if self._lost:
+                    attempt_id, most = self._lost.popleft()
             self._open += 1
             self._asked += most
-            self._tasks.create_task(self._receive(most))
+            self._tasks.create_task(self._receive(most, attempt_id))
 
     def stop(self) -> None:
         """Open no more receives.
@@ -134,12 +140,7 @@ class Pump:
         most = MAX_AUTO_POLLERS if self._queue.pollers == "auto" else self._queue.pollers
         return min(most, 1 + self._full)
 
-    async def _receive(self, most: int) -> None:
-        attempt_id = None
-        if self._queue.is_fifo:
-            # with the same id, SQS hands out again what a lost answer would have brought
-            lost, self._lost_attempt = self._lost_attempt, None
-            attempt_id = lost[0] if lost and lost[1] == most else uuid.uuid4().hex
+    async def _receive(self, most: int, attempt_id: str | None) -> None:
         messages: list[ReceivedMessage] = []
         one_try.set(True)  # what fails is tried again by the pump, and only by it
         task = cast("asyncio.Task[None]", asyncio.current_task())
@@ -152,7 +153,7 @@ class Pump:
                 self.queue_url = await self._resolve()
             self.requests += 1
             # the first one waits for messages; the others are for those that are there
-            short = self._open > 1 or (self.eager and not self.empty)
+            short = self._open > 1 or (self.eager and not self.empty) or self._lost
             answer = await self._backend.execute(
                 ReceiveMessage(
                     queue_url=self.queue_url,
@@ -165,9 +166,12 @@ class Pump:
                 )
             )
             messages = answer.messages
+        except asyncio.CancelledError:
+            self._stopped = True  # by a stop, or with the whole app
+            raise
         except Exception as error:
-            if isinstance(error, OutcomeUnknownError | NetworkError):
-                self._lost_attempt = (attempt_id, most) if attempt_id else None
+            if attempt_id and isinstance(error, OutcomeUnknownError | NetworkError):
+                self._lost.append((attempt_id, most))
             self._failed(error)
         else:
             self._succeeded(messages, most)

@@ -214,9 +214,9 @@ class Runner:
     async def _unwrap(self, delivery: Delivery) -> Outcome | Stopped | None:
         """Take a delivery out of its envelope, and fetch the body of one that carries a ticket;
         the outcome where that fails."""
-        raw = delivery.raw
+        raw = delivery.restored or delivery.raw  # one that came without its envelope is restored
         try:
-            if self._reading is not None:
+            if self._reading is not None and delivery.restored is None:
                 raw = await self._within_time(delivery, partial(self._reading.verified, raw))
             body, attributes = raw.body, raw.message_attributes
             if self._check is not None:

@@ -149,6 +149,9 @@ class Settlement:
     def hurry(self) -> None:
         """Send what there is, and from now on everything, at once."""
         self._hurried = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._send_ready(everything=True)
 
     def abandon(self) -> None:

@@ -28,6 +28,7 @@ async def stop(
     exits = consumer.exits
     exits.stopping = True
     consumer.pump.stop()
+    consumer.stop_collecting()
     exits.release_waiting()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_polls_closed(consumer, clock))

@@ -58,6 +58,12 @@ class Workers(Generic[J]):
         if ending := self._tasks.difference(abandon):
             await asyncio.wait(ending)
 
+    def cancel(self) -> None:
+        """End them in the middle of it: for an app that has failed."""
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+
     async def _run(self) -> None:
         task = cast("asyncio.Task[None]", asyncio.current_task())
         loop = asyncio.get_running_loop()
