@@ -12,9 +12,18 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, register_random, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
 
 from pumphouse import backoff
 from pumphouse.account import Account
@@ -271,12 +280,17 @@ class Leases(RuleBasedStateMachine):
         action=st.sampled_from(
             ["DeleteMessageBatch", "ChangeMessageVisibilityBatch", "ReceiveMessage"]
         ),
-        kind=st.sampled_from(["throttle", "lose_answer", "lose_request", "slow", "entries"]),
+        kind=st.sampled_from(
+            ["throttle", "lose_answer", "lose_request", "slow", "entries", "gone"]
+        ),
     )
     def trouble(self, action: str, kind: str) -> None:
         faults = self.account.faults
         if kind == "slow":
             faults.delay(action, 0.3)
+        elif kind == "gone":  # SQS has ended a lease before its time
+            if action == "ChangeMessageVisibilityBatch":
+                faults.fail_entries(action, [1], "MessageNotInflight", sender_fault=True)
         elif kind != "entries":
             getattr(faults, kind)(action)
         elif action.endswith("Batch"):
@@ -394,10 +408,17 @@ class Leases(RuleBasedStateMachine):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-TestLeases = Leases.TestCase
-TestLeases.settings = settings(
-    max_examples=150,
+COMMON = settings(
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+
+
+def test_every_interleaving_keeps_groups_alone_and_in_order() -> None:
+    run_state_machine_as_test(Leases, settings=settings(COMMON, max_examples=50))
+
+
+@pytest.mark.soak
+def test_very_many_interleavings_do() -> None:
+    run_state_machine_as_test(Leases, settings=settings(COMMON, max_examples=2000))
