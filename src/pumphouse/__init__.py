@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pumphouse.model import Receipt as Receipt
     from pumphouse.notifications import subscribe_queue_to_topic as subscribe_queue_to_topic
     from pumphouse.sink import Sink as Sink
+    from pumphouse.sns_endpoint import SnsEndpoint as SnsEndpoint
     from pumphouse.subscriber.outcomes import Ack as Ack
     from pumphouse.subscriber.outcomes import Drop as Drop
     from pumphouse.subscriber.outcomes import Reject as Reject
@@ -76,6 +77,7 @@ _WHERE = {
     "RetryPolicy": "backoff",
     "ServiceError": "errors",
     "Sink": "sink",
+    "SnsEndpoint": "sns_endpoint",
     "ThrottledError": "errors",
     "Topic": "addressing",
     "TransientError": "errors",

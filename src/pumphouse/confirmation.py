@@ -42,8 +42,8 @@ from pumphouse.protocol.sns_operations import (
 Outcome = Receipt | PumphouseError
 Answer = SendMessageResult | SendMessageBatchResult | PublishResult | PublishBatchResult
 Judge = Callable[[str, "Sent", Any], Outcome]
-"""What it comes to that an answer calls a message stored: asked with a queue's URL or a topic's ARN,
-the message, and what the answer says of it."""
+"""What it comes to that an answer calls a message stored: asked with a queue's URL or a topic's
+ARN, the message, and what the answer says of it."""
 
 _POSITIONS = {str(position): position for position in range(MAX_BATCH_ENTRIES)}
 

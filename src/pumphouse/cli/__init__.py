@@ -77,11 +77,15 @@ def demo(
         str,
         typer.Option("--on-bad-line", metavar="skip|stop", help="What a malformed line does."),
     ] = "stop",
+    fan_out: Annotated[
+        bool,
+        typer.Option("--fan-out", help="Publish them to a topic with three filtered queues."),
+    ] = False,
 ) -> int:
     """Send events to a FIFO queue and handle them in order, on an in-process account."""
-    from pumphouse.cli.demo import run
+    from pumphouse.cli.demo import run, run_fan_out
 
-    return run(input, group_by, on_bad_line)
+    return (run_fan_out if fan_out else run)(input, group_by, on_bad_line)
 
 
 @app.command()

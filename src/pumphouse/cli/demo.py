@@ -22,6 +22,8 @@ from rich.progress import (
 )
 
 from pumphouse.cli.events import read_events
+from pumphouse.demo.fan_out import TOPIC, FanOut
+from pumphouse.demo.fan_out import run as publish
 from pumphouse.demo.report import Journal, Report
 from pumphouse.demo.sample import sample
 from pumphouse.demo.service import StagedFailure
@@ -46,6 +48,23 @@ def run(path: str | None, group_by: str | None, on_bad_line: str) -> int:
     for line in report_lines(report, events.bad_lines):
         console.print(line)
     return 0 if report.ok else 1
+
+
+def run_fan_out(path: str | None, group_by: str | None, on_bad_line: str) -> int:
+    """Read, publish, report; the exit code is 0 when every queue got what its filter says."""
+    events = read_events(
+        lambda: sample(group_by) if path is None else load(path, group_by), on_bad_line
+    )
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
+        f"{_count(len(events.events), 'event')} from {escape(events.source)} "
+        f"to the topic {TOPIC}, which three queues are subscribed to"
+    )
+    with _unstaged_trouble_is_told():
+        outcome = asyncio.run(publish(events.events))
+    for line in fan_out_lines(outcome, events.bad_lines):
+        console.print(line)
+    return 0 if outcome.ok else 1
 
 
 @contextmanager
@@ -142,6 +161,43 @@ def report_lines(report: Report, bad_lines: Sequence[BadLine] = ()) -> Iterator[
         return
     for fault in _faults(report):
         yield f"[red]FAILED: {escape(fault)}[/red]"
+
+
+def fan_out_lines(outcome: FanOut, bad_lines: Sequence[BadLine] = ()) -> Iterator[str]:
+    """The outcome of a fan-out as lines of rich markup."""
+    yield ""
+    for each in outcome.branches:
+        way = "enveloped" if each.branch.enveloped else "raw"
+        yield f"{each.branch.queue + ':':16}{escape(each.branch.words)} ({way})"
+        yield f"{'':16}{each.got.total()} handled, {len(each.expected)} by a plain filter"
+    total = sum(outcome.requests.values())
+    parts = ", ".join(f"{action} {count}" for action, count in outcome.requests.items())
+    yield from _rows(
+        {
+            "published": f"{outcome.published} of {outcome.events}, confirmed",
+            "requests": f"{total} in all ({parts})",
+            "time": f"{outcome.seconds:.2f} s",
+        }
+    )
+    if bad_lines:
+        yield from _rows({"bad lines": f"{len(bad_lines)} skipped"})
+    yield ""
+    if outcome.ok:
+        yield "[green]every queue got what its filter lets by, once and unchanged[/green]"
+        return
+    for line, reason in list(outcome.unconfirmed.items())[:_SHOWN]:
+        yield f"[red]FAILED: line {line} was not confirmed: {escape(reason)}[/red]"
+    for each in outcome.branches:
+        for what, lines in (
+            ("did not get", each.missing),
+            ("should not have got", each.unwanted),
+            ("got more than once", each.twice),
+            ("got changed", each.damaged),
+        ):
+            if lines:
+                yield f"[red]FAILED: {each.branch.queue} {what} {_some(lines, 'line')}[/red]"
+    if outcome.left:
+        yield f"[red]FAILED: {_count(outcome.left, 'message')} still in the queues[/red]"
 
 
 def _rows(rows: Mapping[str, str]) -> Iterator[str]:

@@ -17,7 +17,6 @@ from pumphouse.model import Receipt
 from pumphouse.replay import Replayed, replay
 from pumphouse.sink import Sink
 from pumphouse.sink.dead_letters import DeadLetterLine
-from pumphouse.sink.outgoing import SendOptions
 
 _SHOWN = 10
 
@@ -66,9 +65,7 @@ async def replay_letters(options: Options, backend: Backend) -> Replayed:
         to = elsewhere or letter.destination
         if (sink := sinks.get(to)) is None:
             sink = sinks[to] = Sink(to, backend, hash_ids=True, wait=True)
-        more: SendOptions = {}
-        if letter.to_topic and isinstance(to, Topic):
-            more = {"subject": letter.subject, "message_structure": letter.message_structure}
+        of_topic = letter if isinstance(to, Topic) else None
         body, attributes = replayed(letter.body, letter.message_attributes(), replay_id)
         return await sink.send(
             body,
@@ -79,7 +76,8 @@ async def replay_letters(options: Options, backend: Backend) -> Replayed:
             replay_id=replay_id,
             attributes=attributes,
             delay=letter.delay,
-            **more,
+            subject=of_topic.subject if of_topic else None,
+            message_structure=of_topic.message_structure if of_topic else None,
         )
 
     with progress_bar("replayed", None) as show:

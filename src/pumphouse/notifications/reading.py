@@ -61,7 +61,7 @@ class Reading:
         return found
 
     def opened(self, raw: ReceivedMessage) -> ReceivedMessage:
-        """The message without its envelope, if it has one; unverified. Raises `UndecodableError`."""
+        """The message without its envelope, if it has one, unverified; `UndecodableError`."""
         envelope = self.envelope_of(raw)
         return raw if envelope is None else opened(raw, envelope)
 

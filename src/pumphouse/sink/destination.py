@@ -15,7 +15,12 @@ from pumphouse.backend import Backend
 from pumphouse.confirmation import Judge, stored_in_queue, stored_in_topic
 from pumphouse.protocol.attributes import MAX_MESSAGE_BYTES
 from pumphouse.protocol.names import FIFO_SUFFIX
-from pumphouse.protocol.operations import GetQueueAttributes, Operation
+from pumphouse.protocol.operations import (
+    GetQueueAttributes,
+    Operation,
+    SendMessage,
+    SendMessageBatch,
+)
 from pumphouse.protocol.sns_operations import (
     GetTopicAttributes,
     Publish,
@@ -58,7 +63,7 @@ class Destination(Protocol):
         """The request that carries one message by itself."""
         ...
 
-    def batch(self, address: str, messages: Sequence[Outgoing]) -> Operation[Any]:
+    def batch(self, address: str, messages: list[Outgoing]) -> Operation[Any]:
         """The request that carries up to ten; the ids of its entries are their positions."""
         ...
 
@@ -89,8 +94,11 @@ class QueueDestination:
     def forget(self) -> None:
         self._urls.forget(self.name)
 
-    one = staticmethod(send_message)
-    batch = staticmethod(send_message_batch)
+    def one(self, address: str, message: Outgoing) -> SendMessage:
+        return send_message(address, message)
+
+    def batch(self, address: str, messages: list[Outgoing]) -> SendMessageBatch:
+        return send_message_batch(address, messages)
 
 
 class TopicDestination:
@@ -132,7 +140,7 @@ class TopicDestination:
             trace_header=_trace([message]),
         )
 
-    def batch(self, address: str, messages: Sequence[Outgoing]) -> PublishBatch:
+    def batch(self, address: str, messages: list[Outgoing]) -> PublishBatch:
         return PublishBatch(
             address,
             [
