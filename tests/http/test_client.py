@@ -25,7 +25,7 @@ from pumphouse.errors import (
 )
 from pumphouse.hooks import Hooks
 from pumphouse.http import HttpBackend, Keys
-from pumphouse.http.client import WIRES
+from pumphouse.http.call import WIRES
 from pumphouse.http.events import (
     ClockCorrected,
     CredentialsFailed,

@@ -129,8 +129,8 @@ pieces_of_http = st.sampled_from(
 
 
 @given(
-    st.lists(st.one_of(pieces_of_http, st.binary(max_size=40)), max_size=40).map(b"".join),
-    st.lists(st.integers(0, 100_000), max_size=12),
+    st.lists(st.one_of(pieces_of_http, st.binary(max_size=40)), max_size=20).map(b"".join),
+    st.lists(st.integers(0, 5_000), max_size=8),
     st.sampled_from(["eof", "lost", "time"]),
 )
 @example(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 30_000, [], "eof")

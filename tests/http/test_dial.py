@@ -166,6 +166,7 @@ async def test_the_proxy_itself_may_speak_tls(
         (b"", "closed the connection"),
         (b"SSH-2.0-x\r\n", "no HTTP"),
         (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 20_000, "too long"),
+        (b"HTTP/1.1 200 OK\r\n\r\nno TLS", r"through the proxy http://127\.0\.0\.1:\d+: \w"),
     ],
 )
 async def test_a_proxy_that_refuses(

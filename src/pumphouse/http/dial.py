@@ -124,7 +124,8 @@ async def dial(
     except ssl.SSLCertVerificationError as error:
         raise NetworkError(f"{where} is not trusted: {error.verify_message}") from error
     except (OSError, UnicodeError) as error:  # the latter for a name that can be none
-        raise NetworkError(f"no connection to {where}: {error or type(error).__name__}") from error
+        reason = str(error) or type(error).__name__
+        raise NetworkError(f"no connection to {where}: {reason}") from error
 
 
 async def _direct(
