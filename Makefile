@@ -3,7 +3,12 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 p
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
 	&& { echo $$p; exit; }; done)
 BIN := .venv/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --no-compile
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-input --no-compile
+INSTALL := $(BIN)/python $(PIP_INSTALL)
+# What the benchmarks compare with has an environment of its own: aiobotocore wants another botocore.
+# fanferro takes Python 3.12 or newer.
+BENCH_PYTHON ?= $(shell for p in python3.12 python3.13 python3.14; do \
+	$$p -c 'import venv, ensurepip' >/dev/null 2>&1 && { echo $$p; exit; }; done; echo $(PYTHON))
 # pytest-xdist workers; the suite is safe to run with any number
 WORKERS ?= auto
 
@@ -37,9 +42,13 @@ help:
 	@$(INSTALL) -e '.[dev]'
 	@touch $@ .venv/.core
 
-.venv/.bench: .venv/.dev
-	@echo "installing what the benchmarks compare with, once"
-	@$(INSTALL) -e '.[dev,bench,fast]'
+.venv-bench/.made: pyproject.toml
+	@test -n "$(BENCH_PYTHON)" || { echo "make BENCH_PYTHON=/path/to/python" >&2; exit 1; }
+	@echo "setting up .venv-bench with $(BENCH_PYTHON) and what the benchmarks compare with, once"
+	@$(BENCH_PYTHON) -m venv --clear .venv-bench
+	@.venv-bench/bin/python $(PIP_INSTALL) -e '.[bench]'
+	@for peer in fanferro ministack; do .venv-bench/bin/python $(PIP_INSTALL) $$peer \
+	|| echo "$$peer can't be installed here, and is left out"; done
 	@touch $@
 
 # harel's own worker uses aioboto3, which pins botocore to the patch; in a folder of its own it holds
@@ -66,8 +75,8 @@ lint: .venv/.dev
 
 check: lint test
 
-bench: .venv/.bench
-	$(BIN)/python bench $(BENCH_ARGS)
+bench: .venv-bench/.made
+	.venv-bench/bin/python -m bench $(BENCH_ARGS)
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-bench build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib.util
-import statistics
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
+from rounds import OURS, installed, interleaved
 from stub import BODY, stub
 
 TASKS = 32
@@ -147,16 +147,22 @@ async def aiobotocore(url: str, job: str, messages: int) -> float:
 
 def _contenders() -> dict[str, Callable[[str, str, int], float]]:
     found: dict[str, Callable[[str, str, int], float]] = {
-        "pumphouse": lambda *arguments: asyncio.run(pumphouse(*arguments)),
-        "boto3": boto3,
+        OURS: lambda *arguments: asyncio.run(pumphouse(*arguments)),
     }
-    if importlib.util.find_spec("uvloop"):
-        import uvloop
-
-        found["uvloop"] = lambda *arguments: uvloop.run(pumphouse(*arguments))
-    if importlib.util.find_spec("aiobotocore"):
-        found["aiobotocore"] = lambda *arguments: asyncio.run(aiobotocore(*arguments))
+    for name in installed("boto3", "aiobotocore", "uvloop"):
+        if name == "boto3":
+            found[name] = boto3
+        elif name == "aiobotocore":
+            found[name] = lambda *arguments: asyncio.run(aiobotocore(*arguments))
+        else:
+            found[name] = _on_uvloop
     return found
+
+
+def _on_uvloop(url: str, job: str, messages: int) -> float:
+    import uvloop
+
+    return uvloop.run(pumphouse(url, job, messages))
 
 
 def main() -> None:
@@ -170,17 +176,13 @@ def main() -> None:
         print("| job | " + " | ".join(contenders) + " | goal |")
         print("|---|" + "---|" * (len(contenders) + 1))
         for job in JOBS:
-            taken: dict[str, list[float]] = {name: [] for name in contenders}
-            for _ in range(options.rounds):
-                for name, run in contenders.items():
-                    seconds = run(url, job, options.messages)
-                    taken[name].append(seconds * 1e6 / options.messages)
-            ours = statistics.median(taken["pumphouse"])
-            cells = []
-            for name, values in taken.items():
-                median = statistics.median(values)
-                times = "" if name in ("pumphouse", "uvloop") else f", {median / ours:.1f}x"
-                cells.append(f"{median:.1f} ({min(values):.1f}){times}")
+
+            def measured(run: Callable[[str, str, int], float], job: str = job) -> float:
+                return run(url, job, options.messages) * 1e6 / options.messages
+
+            runs = {name: partial(measured, run) for name, run in contenders.items()}
+            results = interleaved(runs, options.rounds, 30)
+            cells = [results.cell(name) for name in contenders]
             goal, ratio = GOALS[job]
             print(f"| {job} | " + " | ".join(cells) + f" | {goal}, {ratio}x boto3 |", flush=True)
 
