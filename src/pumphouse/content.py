@@ -10,10 +10,12 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
+from functools import lru_cache
 
 from pumphouse.errors import PumphouseError, UsageError
 from pumphouse.protocol.attributes import (
     MAX_ATTRIBUTES,
+    SHORT_TEXT,
     attribute_name_fault,
     base_data_type,
     forbidden_character,
@@ -111,24 +113,37 @@ def check_attributes(attributes: Attributes) -> None:
             f"and SQS takes at most {MAX_ATTRIBUTES}"
         )
     for name, attribute in attributes.items():
-        if not isinstance(name, str):
-            raise UsageError(f"the attribute name {name!r} is of type {type(name).__name__}")
-        if fault := attribute_name_fault(name):
-            raise UsageError(f"attribute name {name!r} {fault}")
-        kind = base_data_type(attribute.data_type)
-        value = attribute.binary_value if kind == "Binary" else attribute.string_value
-        if kind is None:
-            raise UsageError(
-                f"attribute {name!r} has the data type {attribute.data_type!r}; "
-                "it is String, Number or Binary, with or without a label"
-            )
-        if not value:
-            raise UsageError(f"attribute {name!r} is empty, and SQS takes no empty value")
-        if not isinstance(value, bytes if kind == "Binary" else str):
-            raise UsageError(
-                f"attribute {name!r} is a {kind}, and its value is of type {type(value).__name__}"
-            )
-        if isinstance(value, str) and (bad := forbidden_character(value)):
-            raise UsageError(f"attribute {name!r} holds U+{ord(bad):04X}, which SQS does not take")
-        if kind == "Number" and not is_number(str(value)):
-            raise UsageError(f"attribute {name!r} is a Number, and {value!r} is no number")
+        text, data = attribute.string_value, attribute.binary_value
+        if data is None and type(text) is type(name) is str and len(text) <= SHORT_TEXT:
+            fault = _fault_of_short(name, attribute.data_type, text, None)
+        else:
+            fault = _attribute_fault(name, attribute.data_type, text, data)
+        if fault is not None:
+            raise UsageError(fault)
+
+
+def _attribute_fault(name: str, data_type: str, text: str | None, data: bytes | None) -> str | None:
+    """What SQS would refuse an attribute for, or None."""
+    if not isinstance(name, str):
+        return f"the attribute name {name!r} is of type {type(name).__name__}"
+    if fault := attribute_name_fault(name):
+        return f"attribute name {name!r} {fault}"
+    kind = base_data_type(data_type)
+    value = data if kind == "Binary" else text
+    if kind is None:
+        return (
+            f"attribute {name!r} has the data type {data_type!r}; "
+            "it is String, Number or Binary, with or without a label"
+        )
+    if not value:
+        return f"attribute {name!r} is empty, and SQS takes no empty value"
+    if not isinstance(value, bytes if kind == "Binary" else str):
+        return f"attribute {name!r} is a {kind}, and its value is of type {type(value).__name__}"
+    if isinstance(value, str) and (bad := forbidden_character(value)):
+        return f"attribute {name!r} holds U+{ord(bad):04X}, which SQS does not take"
+    if kind == "Number" and not is_number(str(value)):
+        return f"attribute {name!r} is a Number, and {value!r} is no number"
+    return None
+
+
+_fault_of_short = lru_cache(maxsize=1024)(_attribute_fault)  # most of them come again

@@ -1,8 +1,8 @@
 """`HttpBackend`: executes operations at AWS, or at anything that speaks SQS's protocol, over HTTP.
 
-One call goes this way: the operation is encoded (`protocol/`), its endpoint found (`endpoint.py`),
+One call goes this way: the operation is encoded (`call.py`), its endpoint found (`endpoint.py`),
 keys taken (`credentials.py`), a connection taken from its lane (`pool.py`), the request signed and
-written (`request.py`), and the answer decoded (`protocol/`). What may be tried again, and what the
+written (`request.py`), and the answer decoded (`call.py`). What may be tried again, and what the
 call ends as, is decided in `retry.py`. A batch is sent as it is: which entries failed is the
 caller's to read in the result, and so are the MD5s.
 """
@@ -13,12 +13,12 @@ import asyncio
 import logging
 import platform
 import ssl
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pumphouse.backoff import NO_RETRIES, RetryPolicy, one_try
 from pumphouse.clock import Clock, RealClock, timeout
@@ -34,6 +34,7 @@ from pumphouse.errors import (
 )
 from pumphouse.hooks import Hooks
 from pumphouse.http import retry as rules
+from pumphouse.http.call import Call
 from pumphouse.http.connection import Answer, ExchangeFailed
 from pumphouse.http.credentials import BotocoreChain, Keeper, Source
 from pumphouse.http.dial import tls_context
@@ -49,7 +50,6 @@ from pumphouse.http.loops import Loops
 from pumphouse.http.options import RETRY, Options
 from pumphouse.http.pool import LoopPool
 from pumphouse.http.request import RequestWriter
-from pumphouse.protocol import sns_query, sqs_json
 from pumphouse.protocol.operations import Operation
 from pumphouse.protocol.sigv4 import Keys, amz_date
 
@@ -59,26 +59,8 @@ T = TypeVar("T")
 _log = logging.getLogger("pumphouse.http")
 
 USER_AGENT = f"pumphouse/{version('pumphouse')} Python/{platform.python_version()}"
-MAX_RETRY_AFTER_SECONDS = 60.0
-MIN_SECRET_CHARACTERS = 16
-"""What is shorter is no key of AWS's; a local endpoint takes `any`, which is a word as well."""
 SKEW_SECONDS = 30.0
 """A clock that differs by less than this is not why a signature was refused."""
-
-
-class Wire(NamedTuple):
-    """How a service's operations are written and its answers read."""
-
-    content_type: str
-    encode: Callable[[Operation[Any]], tuple[str, bytes]]
-    decode: Callable[[Operation[Any], int, Mapping[str, str], bytes], Any]
-
-
-WIRES: dict[str, Wire] = {
-    "sqs": Wire(sqs_json.CONTENT_TYPE, sqs_json.encode_request, sqs_json.decode_answer),
-    "sns": Wire(sns_query.CONTENT_TYPE, sns_query.encode_request, sns_query.decode_answer),
-}
-"""The protocol of each service."""
 
 
 _NAMED_BY = (
@@ -90,42 +72,6 @@ _NAMED_BY = (
     "resource_arn",
 )
 """The fields of operations that tell a region."""
-
-
-class _Call:
-    """One call on its way through its attempts."""
-
-    __slots__ = (
-        "answer",
-        "attempt",
-        "began",
-        "body",
-        "deadline",
-        "keys",
-        "operation",
-        "skew",
-        "started",
-        "target",
-        "wait",
-        "wire",
-    )
-
-    def __init__(self, operation: Operation[Any], now: float, total_seconds: float) -> None:
-        self.operation = operation
-        self.wire = WIRES[operation.service]
-        self.target, self.body = self.wire.encode(operation)
-        self.wait = rules.wait_seconds(operation)
-        self.started = self.began = now
-        self.deadline = now + total_seconds + self.wait
-        self.attempt = 1
-        self.keys: Keys | None = None
-        self.skew = 0.0
-        self.answer: Answer | None = None
-
-    def again(self, now: float) -> None:
-        """Another attempt begins."""
-        self.began = now
-        self.answer = None
 
 
 class HttpBackend:
@@ -207,7 +153,7 @@ class HttpBackend:
     async def execute(self, operation: Operation[R]) -> R:
         """Carry out one action and return its result; see `Backend` for what it raises."""
         pool = self._loops.pool()
-        call = _Call(operation, self.clock.monotonic(), self._options.total_timeout_seconds)
+        call = Call(operation, self.clock.monotonic(), self._options.total_timeout_seconds)
         doubt: OutcomeUnknownError | None = None
         corrected = False
         while True:
@@ -215,9 +161,10 @@ class HttpBackend:
                 answer = await self._attempt(pool, call)
                 result: R = call.wire.decode(operation, *answer)
             except PumphouseError as error:
-                failed = _veiled(call, error)
+                failed = call.veiled(error)
             else:
-                self._tell_end(call, None)
+                if self.hooks.listening:
+                    self._tell_end(call, None)
                 return result
             self._tell_end(call, failed)
             if isinstance(failed, ClockSkewError) and not corrected:
@@ -235,11 +182,11 @@ class HttpBackend:
             call.attempt += 1
             call.again(self.clock.monotonic())
 
-    async def _attempt(self, pool: LoopPool, call: _Call) -> Answer:
+    async def _attempt(self, pool: LoopPool, call: Call) -> Answer:
         """Send the request once. Raises what `of_failure` makes of an attempt without answer."""
         operation = call.operation
         clock = self.clock
-        if self.hooks.wanted(RequestStarted):
+        if self.hooks.listening and self.hooks.wanted(RequestStarted):
             self.hooks.emit(RequestStarted(operation.action, call.attempt))
         endpoint = self._endpoints.get(operation.service)
         if endpoint is None:
@@ -275,7 +222,7 @@ class HttpBackend:
                     raise rules.of_failure(failure, operation.action) from None
                 now = clock.monotonic()  # it was closed while idle, nothing was sent: take another
 
-    async def _in_time(self, work: Coroutine[Any, Any, T], call: _Call, what: str) -> T:
+    async def _in_time(self, work: Coroutine[Any, Any, T], call: Call, what: str) -> T:
         """Wait for what has to be there before a request can be sent, as long as the call may."""
         seconds = call.deadline - self.clock.monotonic()
         try:
@@ -286,12 +233,12 @@ class HttpBackend:
                 f"{call.operation.action} was not sent: {what} did not come in time"
             ) from None
 
-    def _delay(self, call: _Call, error: PumphouseError) -> float | None:
+    def _delay(self, call: Call, error: PumphouseError) -> float | None:
         """How long to wait before the next attempt, or None when there is none."""
         asked = 0.0
         if isinstance(error, ServiceError):
             if isinstance(error, ThrottledError):
-                asked = _retry_after(call.answer)
+                asked = call.retry_after()
                 error.retry_after_seconds = max(asked, self._retry.delay(call.attempt))
             elif error.code == "ExpiredToken" and call.keys is not None:
                 self._keeper.expire(call.keys)
@@ -304,7 +251,7 @@ class HttpBackend:
         delay = policy.next_delay(call.attempt, now - call.started, at_least_seconds=asked)
         return None if delay is None or now + delay >= call.deadline else delay
 
-    def _explain(self, call: _Call, error: QueueDoesNotExist) -> None:
+    def _explain(self, call: Call, error: QueueDoesNotExist) -> None:
         named = region_hint(getattr(call.operation, "queue_url", ""))
         endpoint = self._endpoints.get(call.operation.service)
         if named and endpoint is not None and named != endpoint.region:
@@ -313,7 +260,7 @@ class HttpBackend:
                 f"{endpoint.region} at {endpoint.origin}"
             )
 
-    def _tell_end(self, call: _Call, error: PumphouseError | None) -> None:
+    def _tell_end(self, call: Call, error: PumphouseError | None) -> None:
         if self.hooks.wanted(RequestFinished):
             status = call.answer.status if call.answer is not None else 0
             seconds = self.clock.monotonic() - call.began
@@ -332,7 +279,7 @@ class HttpBackend:
             self._dated = (second, date)
         return date
 
-    def _correct_clock(self, call: _Call) -> bool:
+    def _correct_clock(self, call: Call) -> bool:
         """Take over the clock of an answer; False where it is what the call was signed by."""
         if call.answer is None:
             return False
@@ -407,32 +354,3 @@ class HttpBackend:
         state = "closed" if self._loops.closed else "open"
         failing = "" if self._keeper.healthy else "; credentials failing"
         return f"<HttpBackend {state}: {self._loops!r}{failing}>"
-
-
-def _veiled(call: _Call, error: PumphouseError) -> PumphouseError:
-    """The error, without the session token and the keys that its answer repeats.
-
-    AWS explains a wrong signature with the canonical request, token and all, and a proxy's page may
-    show any header.
-    """
-    answer, keys = call.answer, call.keys
-    if answer is None or keys is None:
-        return error
-    body = answer.body
-    for secret in (keys.session_token, keys.secret_access_key):
-        if secret and len(secret) >= MIN_SECRET_CHARACTERS:
-            body = body.replace(secret.encode(), b"...")
-    if body is answer.body:
-        return error
-    try:
-        call.wire.decode(call.operation, answer.status, answer.headers, body)
-    except PumphouseError as veiled:
-        veiled.__context__ = None  # the other one
-        return veiled
-    return error
-
-
-def _retry_after(answer: Answer | None) -> float:
-    """The seconds that a header `Retry-After` asks for, bounded; 0 where it asks for none."""
-    text = answer.headers.get("retry-after", "") if answer is not None else ""
-    return min(float(text), MAX_RETRY_AFTER_SECONDS) if text.isdecimal() else 0.0

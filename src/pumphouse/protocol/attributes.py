@@ -22,6 +22,8 @@ MAX_ATTRIBUTES = 10
 MAX_VISIBILITY_SECONDS = 43_200
 MAX_DELAY_SECONDS = 900
 MAX_WAIT_SECONDS = 20
+SHORT_TEXT = 128
+"""What is known of an attribute's text of at most so many characters is kept for the next one."""
 
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _FORBIDDEN_ASCII = bytes([*range(9), 11, 12, *range(14, 32)])
@@ -79,15 +81,40 @@ def measure(
     if not attributes:
         return size, md5_body, None
     parts: list[bytes] = []
+    short = True
     for name in sorted(attributes):
         attribute = attributes[name]
-        data_type = attribute.data_type
-        if (data := attribute.binary_value) is None or not data_type.startswith("Binary"):
-            data = (attribute.string_value or "").encode()
-        preamble = _preamble(name, data_type)
-        size += len(preamble) - 9 + len(data)  # without two lengths and the byte of the kind
-        parts += (preamble, pack(">I", len(data)), data)
-    return size, md5_body, md5(b"".join(parts), usedforsecurity=False).hexdigest()
+        text = attribute.string_value
+        if attribute.binary_value is None and text is not None and len(text) <= SHORT_TEXT:
+            part = _short_part(name, attribute.data_type, text)
+        else:
+            short = False
+            part = _part(name, attribute)
+        size += len(part) - 13  # without three lengths and the byte of the kind
+        parts.append(part)
+    digest = _short_digest(*parts) if short else _digest(*parts)
+    return size, md5_body, digest
+
+
+def _part(name: str, attribute: MessageAttributeValue) -> bytes:
+    """What an attribute adds to the digest."""
+    data_type = attribute.data_type
+    if (data := attribute.binary_value) is None or not data_type.startswith("Binary"):
+        data = (attribute.string_value or "").encode()
+    return b"%b%b%b" % (_preamble(name, data_type), pack(">I", len(data)), data)
+
+
+def _digest(*parts: bytes) -> str:
+    return md5(b"".join(parts), usedforsecurity=False).hexdigest()
+
+
+# Short texts, and sets of them, come again with most messages.
+@lru_cache(maxsize=1024)
+def _short_part(name: str, data_type: str, text: str) -> bytes:
+    return _part(name, MessageAttributeValue(data_type, text))
+
+
+_short_digest = lru_cache(maxsize=1024)(_digest)
 
 
 def attributes_size(attributes: Mapping[str, MessageAttributeValue] | None) -> int:

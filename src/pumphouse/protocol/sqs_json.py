@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -36,25 +36,23 @@ TARGET_PREFIX = "AmazonSQS."
 EXCERPT_BYTES = 200
 """How much of an unreadable answer an error shows."""
 
-_BATCH_RESULTS = (
-    SendMessageBatchResult,
-    DeleteMessageBatchResult,
-    ChangeMessageVisibilityBatchResult,
+_BATCH_RESULTS = frozenset(
+    {SendMessageBatchResult, DeleteMessageBatchResult, ChangeMessageVisibilityBatchResult}
 )
 
 _encode = msgspec.json.Encoder().encode
 
 
 @functools.cache
-def _decoder(kind: Any, strict: bool) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind, strict=strict)
+def _decoder(kind: Any, strict: bool) -> Callable[[bytes], Any]:
+    return msgspec.json.Decoder(kind, strict=strict).decode
 
 
-def _read(kind: type[R], body: bytes, *, strict: bool = False) -> R:
+def _read(kind: Any, body: bytes, *, strict: bool = False) -> Any:
     """A struct from JSON. Raises `msgspec.DecodeError` or its subclass `ValidationError`."""
     try:
         try:
-            return cast(R, _decoder(cast(Any, kind), strict).decode(body))
+            return _decoder(kind, strict)(body)
         except msgspec.ValidationError:
             # Some writers send null for what they leave out.
             return msgspec.convert(_without_nulls(msgspec.json.decode(body)), kind, strict=strict)
@@ -101,12 +99,13 @@ def decode_answer(
     if kind is Done and not body and "html" not in headers.get("content-type", ""):
         return cast(R, DONE)
     try:
-        result = _read(kind, body)
+        answer = _read(kind, body)
     except msgspec.DecodeError as error:
         raise unexpected(status, body, str(error)) from None
-    if isinstance(result, _BATCH_RESULTS) and not result.successful and not result.failed:
+    if kind in _BATCH_RESULTS and not (answer.successful or answer.failed):
         raise unexpected(status, body, "neither `Successful` nor `Failed`")
-    return cast(R, result)
+    result: R = answer
+    return result
 
 
 def unexpected(status: int, body: bytes, reason: str) -> UnexpectedAnswerError:
@@ -163,7 +162,8 @@ def decode_request(target: str, body: bytes) -> Operation[Any]:
     if kind is None:
         raise fault("UnknownOperationException")
     try:
-        return _read(kind, body or b"{}", strict=True)
+        operation: Operation[Any] = _read(kind, body or b"{}", strict=True)
+        return operation
     except msgspec.ValidationError as error:
         raise _explain(kind, str(error)) from None
     except msgspec.DecodeError as error:
