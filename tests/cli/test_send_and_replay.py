@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pumphouse import cli
 from pumphouse.account import Account
+from pumphouse.cli.send import Options, send_events
+from pumphouse.jsonl import load
 from pumphouse.protocol.operations import CreateQueue, SendMessageBatch
 from support.serving import Served, serving
 
@@ -169,3 +174,52 @@ def test_a_missing_queue_fails_every_event_and_loses_none(
     served.run(_account(served).execute(CreateQueue("missing")))
     assert command("replay", "refused.jsonl")[0] == 0
     assert len(_account(served).sent("missing")) == 3
+
+
+class Interrupting:
+    """A backend that is interrupted (Ctrl-C) when it gets its third batch: `times` times, and then
+    answers, or never does."""
+
+    def __init__(self, account: Account, times: int) -> None:
+        self.account, self.times, self.batches = account, times, 0
+
+    async def execute(self, operation: Any) -> Any:
+        if isinstance(operation, SendMessageBatch):
+            self.batches += 1
+            if self.batches == 3:
+                for _ in range(self.times):
+                    signal.raise_signal(signal.SIGINT)
+                    await asyncio.sleep(0.01)
+                if self.times > 1:
+                    await asyncio.Event().wait()
+        return await self.account.execute(operation)
+
+    async def aclose(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_an_interrupt_ends_it_in_order_and_loses_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], times: int
+) -> None:
+    account = Account()
+    await account.execute(CreateQueue("q"))
+    _events(tmp_path / "events.jsonl", 5_000)
+    refused = tmp_path / "refused.jsonl"
+    options = Options("q", str(tmp_path / "events.jsonl"), refused=str(refused))
+    code = await send_events(options, load(options.input, "n"), {}, Interrupting(account, times))
+    assert code == 130
+    out, err = capsys.readouterr()
+    letters = [json.loads(line) for line in refused.read_text().splitlines()]
+    stored = {json.loads(sent.body)["n"] for sent in account.sent("q")}
+    kept = {json.loads(letter["body"])["n"]: letter["kind"] for letter in letters}
+    assert out.startswith(f"{len(stored)} of 5000 stored") or times == 2
+    assert stored | kept.keys() == set(range(5_000))
+    assert all(kept[n] == "unknown" for n in stored & kept.keys())
+    assert "pumphouse replay" in err
+    if times == 1:
+        assert not stored & kept.keys()
+        assert set(kept.values()) == {"not_sent"}
+    else:
+        assert "unknown" in kept.values()
+        assert "--unknown" in err

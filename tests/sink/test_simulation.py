@@ -55,12 +55,17 @@ async def simulate(
 
     async def group(tenant: int, number: int, count: int) -> None:
         """A caller that sends the messages of one group, each after the one before it."""
+        name, group_id = str(tenant), f"{tenant}-{number}"
         for index in range(count):
             body = f"{tenant}/{number}:{index}"
             began = clock.monotonic()
             try:
                 story.stored[body] = await sink.send(
-                    body, tenant=str(tenant), group_id=f"{tenant}-{number}", attributes={"n": index}
+                    body,
+                    id=body,
+                    tenant=name,
+                    group_id=group_id,
+                    attributes=None if index % 5 else {"n": index},
                 )
             except OutcomeUnknownError as error:
                 story.unknown[body] = error
@@ -68,7 +73,7 @@ async def simulate(
                 story.failed[body] = error
             story.waits[tenant] = max(story.waits[tenant], clock.monotonic() - began)
 
-    big_groups = max(10, sends // 100)  # half of everything, fifty to a group
+    big_groups = sends // 100 + 1  # half of everything, fifty to a group
     small = sends // 2 // (TENANTS - 1)
     callers = [asyncio.create_task(group(0, n, 50)) for n in range(big_groups)]
     callers += [
@@ -115,11 +120,11 @@ async def check(story: Story, account: Account, queue: str) -> None:
         order[name] = int(index)
 
 
-@pytest.mark.parametrize("sends", [20_000, pytest.param(100_000, marks=pytest.mark.soak)])
-async def test_fifo_sends_through_a_storm(sends: int) -> None:
+async def test_a_hundred_thousand_fifo_sends_through_a_storm() -> None:
+    sends = 100_000
     story, account, sink, backend = await simulate("storm.fifo", sends, seed=1)
     told = len(story.stored) + len(story.unknown) + len(story.failed)
-    assert told >= 0.99 * sends
+    assert told >= sends
     await check(story, account, "storm.fifo")
     assert len(backend.counts) == 10, "every kind of trouble happened"
     # on FIFO a lost answer is asked for again; it stays unknown only where that was refused
@@ -135,7 +140,7 @@ async def test_fifo_sends_through_a_storm(sends: int) -> None:
 
 
 async def test_a_standard_queue_is_never_silently_sent_a_second_copy() -> None:
-    story, account, sink, _ = await simulate("storm", 10_000, seed=2)
+    story, account, sink, _ = await simulate("storm", 5_000, seed=2)
     assert story.unknown
     await check_without_order(story, account)
     assert sink.stats["unknown"] == len(story.unknown)
@@ -153,7 +158,7 @@ async def test_what_a_small_tenant_waits_does_not_depend_on_the_big_ones_backlog
     queue: str,
 ) -> None:
     worst: dict[int, float] = {}
-    for backlog in (2_000, 20_000):
+    for backlog in (1_500, 9_000):
         clock = VirtualClock()
         account = Account(clock=clock, ledger_room=0)
         attributes = {"FifoQueue": "true"} if queue.endswith(".fifo") else None
@@ -182,8 +187,8 @@ async def test_what_a_small_tenant_waits_does_not_depend_on_the_big_ones_backlog
         await clock.run_until(lambda: all(task.done() for task in big))  # noqa: B023
         await asyncio.gather(*big, *others)
         await sink.aclose()
-    assert worst[20_000] <= 1.05 * worst[2_000]
-    assert worst[20_000] < 0.5
+    assert worst[9_000] <= 1.05 * worst[1_500]
+    assert worst[9_000] < 0.5
 
 
 async def test_the_storm_reaches_the_wire() -> None:

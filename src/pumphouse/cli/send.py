@@ -1,4 +1,4 @@
-"""`pumphouse send`: JSON lines to a queue or topic, confirmed and batched, in order within each group.
+"""`pumphouse send`: JSON lines to a queue or topic, confirmed, batched, in order in each group.
 
 What could not be sent is written to a file of dead letters with the reason, which `pumphouse
 replay` sends again. How events are read is `jsonl.py`'s business.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +19,11 @@ from pumphouse.addressing import Topic, destination
 from pumphouse.backend import Backend
 from pumphouse.cli.events import read_events
 from pumphouse.cli.progress import progress_bar
-from pumphouse.errors import PumphouseError, UsageError
+from pumphouse.errors import NotSentError, OutcomeUnknownError, PumphouseError, UsageError
 from pumphouse.http import connect
 from pumphouse.jsonl import Event, Events, load
 from pumphouse.model import Receipt
+from pumphouse.signals import Signals
 from pumphouse.sink import Sink
 from pumphouse.sink.batcher import kind_of
 from pumphouse.sink.chains import in_order
@@ -68,37 +70,71 @@ async def _send_and_close(
 async def send_events(
     options: Options, events: Events, attributes: dict[str, str], backend: Backend
 ) -> int:
-    """Send every event over the backend, and report."""
+    """Send every event over the backend, and report. An interrupt ends it in order: nothing more
+    is sent, answers are awaited, and what was not stored is kept; a second one does not wait."""
     began = time.monotonic()
     failed: list[tuple[Event, PumphouseError]] = []
     stored = 0
     to = destination(options.queue)
-    async with Sink(to, backend) as sink:
-        grouped = sink.fifo or options.group_by is not None
-        with progress_bar("sent", len(events.events)) as show:
+    unsettled = {event.line for event in events.events}
+    under_way: set[int] = set()
+    main = asyncio.current_task()
 
-            async def send(event: Event) -> Receipt:
-                return await sink.send(
-                    event.body,
-                    id=_id(events.source, event) if sink.fifo else None,
-                    group_id=event.group if grouped else None,
-                    tenant=event.group,
-                    attributes=attributes,
-                    wait=True,
-                )
+    def interrupted() -> None:
+        if len(signals.received) > 1 and main is not None:
+            main.cancel()
 
-            def settled(event: Event, outcome: Receipt | PumphouseError) -> None:
-                nonlocal stored
-                if isinstance(outcome, PumphouseError):
-                    failed.append((event, outcome))
-                else:
-                    stored += 1
-                show(stored + len(failed))
+    def wanted() -> Iterator[Event]:
+        for event in events.events:
+            if signals.received:
+                unsettled.discard(event.line)
+                failed.append((event, _left(False)))
+            else:
+                yield event
 
-            await in_order(
-                events.events, lambda event: event.group if sink.fifo else None, send, done=settled
-            )
-        requests = sink.stats["requests"]
+    with Signals(interrupted) as signals:
+        async with Sink(to, backend) as sink:
+            grouped = sink.fifo or options.group_by is not None
+            with progress_bar("sent", len(events.events)) as show:
+
+                async def send(event: Event) -> Receipt:
+                    if signals.received:
+                        raise _left(False)
+                    under_way.add(event.line)
+                    return await sink.send(
+                        event.body,
+                        id=_id(events.source, event) if sink.fifo else None,
+                        group_id=event.group if grouped else None,
+                        tenant=event.group,
+                        attributes=attributes,
+                        wait=True,
+                    )
+
+                def settled(event: Event, outcome: Receipt | PumphouseError) -> None:
+                    nonlocal stored
+                    unsettled.discard(event.line)
+                    if isinstance(outcome, PumphouseError):
+                        failed.append((event, outcome))
+                    else:
+                        stored += 1
+                    show(stored + len(failed))
+
+                def chain(event: Event) -> str | None:
+                    return event.group if sink.fifo else None
+
+                try:
+                    await in_order(wanted(), chain, send, done=settled)
+                except asyncio.CancelledError:
+                    if len(signals.received) < 2 or main is None:
+                        raise
+                    main.uncancel()
+                    await sink.aclose(0)
+                    failed += (
+                        (event, _left(event.line in under_way))
+                        for event in events.events
+                        if event.line in unsettled
+                    )
+            requests = sink.stats["requests"]
     seconds = time.monotonic() - began
     print(
         f"{stored} of {len(events.events)} stored in {options.queue}, confirmed, "
@@ -111,10 +147,30 @@ async def send_events(
     event, error = failed[0]
     print(
         f"{len(failed)} not stored, the first is line {event.line}: {error}\n"
-        f"they are in {options.refused}; `pumphouse replay {options.refused}` sends them again",
+        f"they are in {options.refused}; `{_replay_command(options)}` sends them again"
+        + (" (--unknown: also those that may be stored)" if _any_unknown(failed) else ""),
         file=sys.stderr,
     )
-    return 1
+    return 128 + signals.received[0] if signals.received else 1
+
+
+def _left(under_way: bool) -> PumphouseError:
+    """What became of an event when there was an interrupt."""
+    if under_way:
+        return OutcomeUnknownError("interrupted before it was answered")
+    return NotSentError("not sent: interrupted")
+
+
+def _any_unknown(failed: Sequence[tuple[Event, PumphouseError]]) -> bool:
+    return any(isinstance(error, OutcomeUnknownError) for _, error in failed)
+
+
+def _replay_command(options: Options) -> str:
+    words = ["pumphouse", "replay", options.refused]
+    for name in ("endpoint_url", "region", "profile"):
+        if value := getattr(options, name):
+            words += [f"--{name.replace('_', '-')}", value]
+    return shlex.join(words)
 
 
 def _write_refused(
