@@ -127,8 +127,8 @@ def test_stop_ends_the_loops_of_threads_and_lets_them_settle(
     def work() -> None:
         for lease in jobs.leases("w", 30, wait_seconds=1):
             held.set()
-            assert stopped.wait(20)
-            jobs.ack(lease)
+            with jobs.keep(lease, 30):
+                assert stopped.wait(20)
 
     thread = threading.Thread(target=work)
     thread.start()

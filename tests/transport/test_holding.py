@@ -289,3 +289,25 @@ async def test_a_block_that_is_cancelled_at_any_moment_leaves_nothing_in_flight(
     if (lease := other.result()) is not None:
         await jobs.nack(lease)
     assert left(account)[1] == 0
+
+
+async def test_a_lease_that_is_there_is_kept_for_a_block(
+    account: Account, jobs: LeaseTransport[str], go: Go, clock: VirtualClock
+) -> None:
+    lease = await go(jobs.claim("w", 10))
+
+    async def block(error: bool) -> None:
+        async with jobs.keep(lease, 10, nack_delay=3) as kept:
+            assert kept is lease
+            await clock.sleep(25)
+            if error:
+                raise KeyError
+
+    with pytest.raises(KeyError):
+        await go(block(True))
+    assert lease.settled
+    assert left(account) == (0, 1)  # parked
+    lease = await go(jobs.claim("w", 10, wait_seconds=20))
+    assert lease.receive_count == 2
+    await go(block(False))
+    assert left(account) == (0, 0)

@@ -89,6 +89,12 @@ class _Twin(Twin, Generic[E]):
             )
         )
 
+    def keep(
+        self, lease: Lease[E], visibility: Duration, *, nack_delay: Duration = 0
+    ) -> AbstractContextManager[Lease[E]]:
+        """As the async `keep`: `with …`."""
+        return self._entered(lambda: self.transport.keep(lease, visibility, nack_delay=nack_delay))
+
     @contextmanager
     def _entered(self, make: Callable[[], Any]) -> Iterator[Lease[E]]:
         scope = make()

@@ -151,6 +151,16 @@ class Holding(ABC, Generic[E]):
             if self.stopped:
                 raise ClosedError("the transport was stopped while a block waited for a lease")
             raise TimeoutError(f"nothing to claim within {wait_seconds} seconds")
+        async with self.keep(lease, visibility, nack_delay=nack_delay):
+            yield lease
+
+    @asynccontextmanager
+    async def keep(
+        self, lease: Lease[E], visibility: Duration, *, nack_delay: Duration = 0
+    ) -> AsyncIterator[Lease[E]]:
+        """`claimed` for a lease that is there: extended to `visibility` whenever half of that is
+        gone, acked when the block ends, nacked with `nack_delay` when it raises or is cancelled."""
+        whole_seconds(nack_delay, "nack_delay")
         try:
             async with _Keeper(self, lease, visibility):
                 yield lease
