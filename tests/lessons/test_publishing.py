@@ -20,6 +20,7 @@ from pumphouse.errors import (
     OutcomeUnknownError,
     RefusedError,
     ThrottledError,
+    UnexpectedAnswerError,
     UsageError,
 )
 from pumphouse.model import Receipt
@@ -113,23 +114,28 @@ async def test_b2_only_failed_entries_are_retried_by_code_and_within_one_budget(
     assert requests(account) == POLICY.max_attempts, "one budget: every try is one request"
 
 
-async def test_b2_the_http_client_adds_no_retries_to_the_sinks(account: Account) -> None:
+@pytest.mark.parametrize(
+    ("status", "error", "tries"), [(503, ThrottledError, 3), (307, UnexpectedAnswerError, 1)]
+)
+async def test_b2_the_http_client_adds_no_retries_or_redirects_to_the_sinks(
+    account: Account, status: int, error: type[Exception], tries: int
+) -> None:
     """Over HTTP, too, the number of requests is the sink's number of tries."""
     from pumphouse.http import HttpBackend, Keys
     from support.one_answer import OneAnswer
 
-    async with OneAnswer(503, b"<html>busy</html>") as server:
+    async with OneAnswer(status, b"<html>busy</html>") as server:
         backend = HttpBackend(
             region="us-east-1", endpoint_url=server.url, credentials=Keys("AKID", "secret")
         )
         policy = RetryPolicy(base_seconds=0, cap_seconds=0, max_attempts=3)
         url = f"{server.url}/000000000000/q"
         async with Sink(url, backend, retry=policy, batch_linger=0, max_message_bytes=1000) as sink:
-            with pytest.raises(ThrottledError):
+            with pytest.raises(error):
                 await sink.send("x")
         await backend.aclose()
         await server.drained()
-    assert server.requests == sink.stats["requests"] == 3
+    assert server.requests == sink.stats["requests"] == tries
 
 
 async def test_b3_split_by_bytes_with_attributes_counted(

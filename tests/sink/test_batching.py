@@ -94,6 +94,33 @@ async def test_batch_false_sends_each_message_in_a_request_of_its_own(
     await asyncio.gather(*tasks)
 
 
+@pytest.mark.parametrize("batch", [True, False])
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+async def test_both_kinds_of_queue_take_batches_and_single_sends(
+    make: MakeSink, account: Account, clock: VirtualClock, queue: str, batch: bool
+) -> None:
+    sink = make(queue, batch=batch)
+    results = await outcomes(clock, [sink.send(str(n), group_id=str(n)) for n in range(10)])
+    assert all(receipt.message_id for receipt in results)
+    assert len(account.ledger.of(SendMessageBatch)) == (1 if batch else 0)
+    assert len(account.ledger.of(SendMessage)) == (0 if batch else 10)
+    assert sorted(bodies(account, queue)) == [str(n) for n in range(10)]
+
+
+async def test_a_send_returns_when_the_answer_of_its_batch_is_there_and_not_before(
+    make: MakeSink, account: Account, clock: VirtualClock
+) -> None:
+    sink = make()
+    account.faults.delay(SendMessageBatch, 1, answer=True)
+    tasks = [asyncio.create_task(sink.send(str(n))) for n in range(10)]
+    await clock.advance(0.9)
+    assert "10 visible" in repr(account.queue("orders")), "stored, and not yet answered"
+    assert not any(task.done() for task in tasks)
+    await clock.advance(0.2)
+    assert all(task.done() for task in tasks)
+    await asyncio.gather(*tasks)
+
+
 async def test_at_most_eight_requests_are_in_flight(
     make: MakeSink, account: Account, clock: VirtualClock
 ) -> None:

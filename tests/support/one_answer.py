@@ -12,8 +12,8 @@ class OneAnswer:
 
     def __init__(self, status: int, body: bytes) -> None:
         self._answer = (
-            b"HTTP/1.1 %d Whatever\r\ncontent-type: text/html\r\ncontent-length: %d\r\n\r\n%b"
-            % (status, len(body), body)
+            b"HTTP/1.1 %d Whatever\r\ncontent-type: text/html\r\nlocation: /elsewhere\r\n"
+            b"content-length: %d\r\n\r\n%b" % (status, len(body), body)
         )
         self.requests = 0
         self._open = 0
