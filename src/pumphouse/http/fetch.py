@@ -26,9 +26,7 @@ class _Reading:
         self._most = max_bytes
 
     def on_body(self, data: bytes) -> None:
-        if len(self.body) + len(data) > self._most:
-            raise ValueError(f"the answer is longer than {self._most} bytes")
-        self.body += data
+        self.body += data[: self._most + 1 - len(self.body)]
 
     def on_message_complete(self) -> None:
         self.complete = True
@@ -71,6 +69,10 @@ async def _get(url: str, max_bytes: int) -> bytes:
             parser.feed_data(chunk)
         if parser.get_status_code() != 200:
             raise ValueError(f"the answer is {parser.get_status_code() or 'cut'}")
+        if len(reading.body) > max_bytes:
+            raise ValueError(f"the answer is longer than {max_bytes} bytes")
+        if not reading.complete:
+            raise ValueError("the answer is cut")
         return bytes(reading.body)
     finally:
         writer.close()

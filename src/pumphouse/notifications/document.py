@@ -82,7 +82,7 @@ def read(document: str | bytes) -> Notification:
     """Read a document. Raises `UndecodableError` for anything else."""
     try:
         return _decoder.decode(document)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UndecodableError(f"the body is no envelope of SNS: {error}") from None
 
 

@@ -86,8 +86,11 @@ async def subscribe_queue_to_topic(
 async def _fit(backend: Backend, arn: str, wanted: dict[str, str]) -> None:
     """Change what a subscription that was there before has otherwise."""
     has = (await backend.execute(GetSubscriptionAttributes(arn))).attributes
-    # the scope goes first where there is a policy to come, as a policy is read by it
-    for name in ("RawMessageDelivery", "RedrivePolicy", "FilterPolicyScope", "FilterPolicy"):
+    # only a filter over the body may be nested: the scope leads on the way there, and follows back
+    filters = ["FilterPolicy", "FilterPolicyScope"]
+    if wanted.get("FilterPolicyScope") == "MessageBody":
+        filters.reverse()
+    for name in ("RawMessageDelivery", "RedrivePolicy", *filters):
         value = wanted.get(name, _NONE.get(name))
         if value is not None and _plain(has.get(name)) != _plain(value):
             await backend.execute(SetSubscriptionAttributes(arn, name, value))
