@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from pumphouse.account import Account
-from pumphouse.errors import ConfigError, QueueDoesNotExist, RefusedError, ServiceError
+from pumphouse.errors import (
+    ConfigError,
+    QueueDoesNotExist,
+    RefusedError,
+    ServiceError,
+    UsageError,
+)
 from pumphouse.protocol.operations import (
     ChangeMessageVisibility,
     ChangeMessageVisibilityBatch,
@@ -313,6 +320,11 @@ async def test_a_batch_has_one_mebibyte_in_all(account: Account) -> None:
             "Reason: Must be between 1 and 10, if provided.",
         ),
         (
+            {"max_number_of_messages": 2.5},
+            "Value 2.5 for parameter MaxNumberOfMessages is invalid. "
+            "Reason: Must be between 1 and 10, if provided.",
+        ),
+        (
             {"wait_time_seconds": 21},
             "Value 21 for parameter WaitTimeSeconds is invalid. "
             "Reason: Must be >= 0 and <= 20, if provided.",
@@ -324,7 +336,7 @@ async def test_a_batch_has_one_mebibyte_in_all(account: Account) -> None:
         ),
     ],
 )
-async def test_a_receive_is_refused(account: Account, more: dict[str, int], message: str) -> None:
+async def test_a_receive_is_refused(account: Account, more: dict[str, Any], message: str) -> None:
     queue = await AQueue.create(account)
     with pytest.raises(RefusedError) as caught:
         await account.execute(ReceiveMessage(queue.url, **more))
@@ -336,8 +348,13 @@ async def test_visibility_out_of_range(account: Account) -> None:
     await queue.send()
     [message] = await queue.receive()
     for seconds in (-1, 43_201):
-        with pytest.raises(RefusedError, match=f"Value {seconds} for parameter VisibilityTimeout"):
+        with pytest.raises(RefusedError) as caught:
             await queue.change(message, seconds)
+        assert (caught.value.code, caught.value.message) == (
+            "InvalidParameterValue",
+            f"Value {seconds} for parameter VisibilityTimeout is invalid. "
+            "Reason: VisibilityTimeout must be an integer between 0 and 43200.",
+        )
 
 
 NOWHERE = "https://sqs.us-east-1.amazonaws.com/000000000000/nowhere"
@@ -384,3 +401,53 @@ async def test_which_urls_name_a_queue(account: Account) -> None:
     await across.execute(SendMessage("https://sqs.eu-west-1.amazonaws.com/111122223333/q", "b"))
     [message] = await AQueue(other, "q").receive(attribute_names=["SenderId"])
     assert message.attributes == {"SenderId": "999999999999"}
+
+
+async def test_a_handle_that_is_empty(account: Account) -> None:
+    queue = await AQueue.create(account)
+    for operation in (DeleteMessage(queue.url, ""), ChangeMessageVisibility(queue.url, "", 1)):
+        with pytest.raises(RefusedError) as caught:
+            await account.execute(operation)
+        assert (caught.value.code, caught.value.message) == (
+            "MissingParameter",
+            "The request must contain the parameter ReceiptHandle.",
+        )
+    entries = [DeleteMessageBatchRequestEntry("a", "x"), DeleteMessageBatchRequestEntry("b", "")]
+    answer = await account.execute(DeleteMessageBatch(queue.url, entries))
+    assert [entry.code for entry in answer.failed] == ["ReceiptHandleIsInvalid", "EmptyValue"]
+    assert answer.failed[1].message == (
+        "No Value Found for DeleteMessageBatchRequestEntry.2.ReceiptHandle."
+    )
+    assert answer.failed[1].sender_fault
+
+
+@pytest.mark.parametrize("ledger_room", [0, 10])
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda url: SendMessage(url, b"b"), "Expected `str`, got `bytes` - at `$.MessageBody`"),
+        (lambda url: SendMessage(None, "b"), "got `null` - at `$.QueueUrl`"),
+        (lambda url: SendMessage(url, "b", delay_seconds="5"), "at `$.DelaySeconds`"),
+        (lambda url: SendMessage(url, "b", message_attributes={"a": "b"}), "MessageAttributes"),
+        (lambda url: SendMessage(url, object()), "SendMessage: Encoding objects of type object"),
+        (lambda url: ReceiveMessage(url, wait_time_seconds="5"), "at `$.WaitTimeSeconds`"),
+        (lambda url: "SendMessage", "'SendMessage' is no operation"),
+    ],
+)
+async def test_a_value_of_another_type_is_named(ledger_room: int, make: Any, what: str) -> None:
+    account = Account(ledger_room=ledger_room)
+    queue = await AQueue.create(account)
+    with pytest.raises(UsageError, match=re.escape(what)):
+        await account.execute(make(queue.url))
+
+
+async def test_a_batch_with_a_value_of_another_type_stores_nothing(account: Account) -> None:
+    queue = await AQueue.create(account)
+    text = MessageAttributeValue("Binary", binary_value="text")  # type: ignore[arg-type]
+    entries = [
+        SendMessageBatchRequestEntry("a", "fine"),
+        SendMessageBatchRequestEntry("b", "b", message_attributes={"n": text}),
+    ]
+    with pytest.raises(UsageError, match=r"got `str` - at `\$.Entries\[1\].MessageAttributes"):
+        await account.execute(SendMessageBatch(queue.url, entries))
+    assert await queue.counts() == (0, 0, 0)

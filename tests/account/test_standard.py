@@ -139,7 +139,7 @@ async def test_handles_on_a_standard_queue(account: Account, clock: VirtualClock
 
     await queue.send()
     [message] = await queue.receive()
-    for handle in ("", "nonsense", message.receipt_handle[:-1], message.receipt_handle + "x"):
+    for handle in ("nonsense", message.receipt_handle[:-1], message.receipt_handle + "x"):
         with pytest.raises(ReceiptHandleIsInvalid) as caught:
             await queue.delete(handle)
         assert str(caught.value.message) == (
@@ -309,3 +309,24 @@ async def test_a_tenants_messages_lapse_and_outlive(account: Account, clock: Vir
     await clock.advance(40)
     assert await queue.counts() == (0, 0, 0)
     assert account.queue("q")._tenants == {}  # type: ignore[attr-defined]
+
+
+async def test_a_send_comes_after_what_became_visible_before_it(
+    account: Account, clock: VirtualClock
+) -> None:
+    queue = await AQueue.create(account)
+    await queue.send("delayed", delay_seconds=5)
+    await clock.advance(10)
+    await queue.send("sent")
+    assert await queue.bodies() == ["delayed", "sent"]
+
+
+async def test_a_queue_that_is_only_sent_to_keeps_nothing_beyond_its_retention(
+    account: Account, clock: VirtualClock
+) -> None:
+    queue = await AQueue.create(account, MessageRetentionPeriod=60)
+    for _ in range(10):
+        await queue.send()
+        await clock.advance(60)
+    await queue.send()
+    assert len(account.queue("q").messages) == 1

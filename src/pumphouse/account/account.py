@@ -34,7 +34,7 @@ from pumphouse.protocol.names import (
     parse_queue_arn,
     parse_queue_url,
 )
-from pumphouse.protocol.operations import Operation, Result
+from pumphouse.protocol.operations import Operation, Result, misfit
 
 R = TypeVar("R")
 
@@ -78,7 +78,7 @@ class Scope:
         account = self.account
         if account.faults or account.ledger.room:
             return await account.watch(self, operation)  # type: ignore[no-any-return]
-        outcome: Any = handler_of(operation)(self, operation)
+        outcome: Any = _begin(self, operation)
         if not isinstance(outcome, Result):
             outcome = await outcome
         return outcome  # type: ignore[no-any-return]
@@ -238,13 +238,15 @@ class Account:
 
     async def watch(self, scope: Scope, operation: Operation[Any]) -> Any:
         """Carry out an operation with its fault, if it meets one, and write it into the ledger."""
+        if not isinstance(operation, Operation):
+            raise UsageError(f"{operation!r} is no operation")
         started_at = self.clock.now()
         result: Result | None = None
         error: BaseException | None = None
 
         async def carry_out(operation: Operation[Any]) -> Result:
             nonlocal result
-            outcome = handler_of(operation)(scope, operation)
+            outcome = _begin(scope, operation)
             done: Result = outcome if isinstance(outcome, Result) else await outcome
             result = done
             return done
@@ -331,11 +333,17 @@ _HANDLERS: dict[type[Operation[Any]], Handler] = {
 _ACTIONS = frozenset(operation.action for operation in _HANDLERS)
 
 
-def handler_of(operation: Operation[Any]) -> Handler:
-    """The handler of an operation. Raises AWS's `InvalidAction` for one that is not known."""
+def _begin(scope: Scope, operation: Operation[Any]) -> Any:
+    """The result of an operation, or an awaitable of it. Raises AWS's `InvalidAction` for one that
+    is not known, and `UsageError` where a value is of a type that it can't be of."""
     try:
-        return _HANDLERS[type(operation)]
-    except KeyError:
-        raise fault(
-            "InvalidAction", f"The action {operation.action} is not valid for this endpoint."
-        ) from None
+        handler = _HANDLERS.get(type(operation))
+        if handler is None:
+            raise fault(
+                "InvalidAction", f"The action {operation.action} is not valid for this endpoint."
+            )
+        return handler(scope, operation)
+    except (TypeError, AttributeError) as error:
+        if reason := misfit(operation):
+            raise UsageError(reason) from error
+        raise

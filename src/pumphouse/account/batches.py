@@ -46,5 +46,10 @@ def check_batch(entries: Sequence[Entry], kind: str) -> None:
         seen.add(entry_id)
 
 
+def no_value(where: str) -> ServiceError:
+    """AWS's fault for a value of an entry that is empty."""
+    return fault("EmptyValue", f"No Value Found for {where}.")
+
+
 def failed_entry(entry_id: str, error: ServiceError) -> BatchResultErrorEntry:
     return BatchResultErrorEntry(entry_id, error.sender_fault, error.code, error.message)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pumphouse.account.account import Scope
 
 MAX_MESSAGES = 10
+_LIMITS = range(1, MAX_MESSAGES + 1)
 
 
 def receive_message(
@@ -78,7 +79,7 @@ async def _wait(
 
 def _check(operation: ReceiveMessage) -> None:
     limit = operation.max_number_of_messages
-    if limit is not None and not 1 <= limit <= MAX_MESSAGES:
+    if limit is not None and limit not in _LIMITS:
         raise invalid(
             "MaxNumberOfMessages", limit, f"Must be between 1 and {MAX_MESSAGES}, if provided."
         )

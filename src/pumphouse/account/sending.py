@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import md5
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from pumphouse.account.batches import check_batch, failed_entry
+from pumphouse.account.batches import check_batch, failed_entry, no_value
 from pumphouse.account.deduplication import content_id
 from pumphouse.account.fifo import FifoQueue
 from pumphouse.account.message import Message
@@ -28,6 +28,7 @@ from pumphouse.protocol.operations import (
     Operation,
     SendMessage,
     SendMessageBatch,
+    SendMessageBatchRequestEntry,
     SendMessageBatchResult,
     SendMessageBatchResultEntry,
     SendMessageResult,
@@ -46,8 +47,10 @@ def send_message(scope: Scope, operation: SendMessage) -> SendMessageResult:
         check_fifo(settings, operation, "MissingParameter")
     body = _encoded(operation)
     check_message(settings, operation, body, _size(operation, body))
-    clock = scope.clock
-    message = store(scope, queue, operation, body, clock.monotonic(), clock.now())
+    now = scope.clock.monotonic()
+    message = _composed(scope, operation, body, now, scope.clock.now())
+    queue.settle(now)
+    _store(scope, queue, message, operation, body)
     if queue.parking.occupied:
         queue.wake()
     return SendMessageResult(
@@ -76,20 +79,21 @@ def send_message_batch(scope: Scope, operation: SendMessageBatch) -> SendMessage
             f"You have sent {sum(sizes)} bytes.",
         )
     now, sent_at = scope.clock.monotonic(), scope.clock.now()
-    successful: list[SendMessageBatchResultEntry] = []
+    taken: list[tuple[Message, SendMessageBatchRequestEntry, bytes]] = []
     failed: list[BatchResultErrorEntry] = []
     for number, (entry, body, size) in enumerate(zip(entries, bodies, sizes, strict=True), 1):
         try:
             if not body:
-                raise fault(
-                    "EmptyValue",
-                    f"No Value Found for SendMessageBatchRequestEntry.{number}.MessageBody.",
-                )
+                raise no_value(f"SendMessageBatchRequestEntry.{number}.MessageBody")
             check_message(settings, entry, body, size)
         except ServiceError as error:
             failed.append(failed_entry(entry.id, error))
-            continue
-        message = store(scope, queue, entry, body, now, sent_at)
+        else:
+            taken.append((_composed(scope, entry, body, now, sent_at), entry, body))
+    queue.settle(now)
+    successful: list[SendMessageBatchResultEntry] = []
+    for message, entry, body in taken:
+        _store(scope, queue, message, entry, body)
         successful.append(
             SendMessageBatchResultEntry(
                 entry.id,
@@ -115,10 +119,8 @@ def _size(request: Request, body: bytes) -> int:
     return len(body) + attributes_size(attributes) if attributes else len(body)
 
 
-def store(
-    scope: Scope, queue: Queue, request: Request, body: bytes, now: float, sent_at: float
-) -> Message:
-    """Store a message that was checked. A double is not stored; the value has the first's ids."""
+def _composed(scope: Scope, request: Request, body: bytes, now: float, sent_at: float) -> Message:
+    """The message of a request that was checked."""
     attributes = request.message_attributes
     message = Message(
         scope.account.next_message_id(),
@@ -136,23 +138,24 @@ def store(
     if request.message_system_attributes:
         message.trace_header = request.message_system_attributes[TRACE_HEADER].string_value
         message.md5_of_system_attributes = md5_of_attributes(request.message_system_attributes)
-    if isinstance(queue, FifoQueue):
-        deduplication_id = request.message_deduplication_id or content_id(body)
-        if is_double(scope.account, queue, message, deduplication_id, now):
-            return message
-        delay: int | None = None  # a FIFO queue's own delay holds, also where the request says 0
-    else:
-        delay = request.delay_seconds
-    queue.add(message, now, queue.settings.delay_seconds if delay is None else delay)
     return message
 
 
-def is_double(
-    account: Account, queue: FifoQueue, message: Message, deduplication_id: str, now: float
-) -> bool:
+def _store(scope: Scope, queue: Queue, message: Message, request: Request, body: bytes) -> None:
+    """Store a message. A double is not stored; it gets the ids of the first."""
+    delay = request.delay_seconds
+    if queue.is_fifo:
+        deduplication_id = request.message_deduplication_id or content_id(body)
+        if is_double(scope.account, cast(FifoQueue, queue), message, deduplication_id):
+            return
+        delay = None  # a FIFO queue's own delay holds, also where the request says 0
+    queue.add(message, message.stored, queue.settings.delay_seconds if delay is None else delay)
+
+
+def is_double(account: Account, queue: FifoQueue, message: Message, deduplication_id: str) -> bool:
     """Whether a FIFO queue has had a message before: then it gets the first's ids, and otherwise a
     sequence number."""
-    group_id = message.group_id or ""
+    group_id, now = message.group_id or "", message.stored
     first = queue.deduplication.lookup(group_id, deduplication_id, now)
     if first is not None:
         message.message_id, message.sequence_number = first

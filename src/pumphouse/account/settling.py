@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pumphouse.account.batches import check_batch, failed_entry
+from pumphouse.account.batches import check_batch, failed_entry, no_value
 from pumphouse.account.message import IN_FLIGHT, Message
 from pumphouse.account.queue import Queue
 from pumphouse.account.rules import invalid
@@ -50,11 +50,13 @@ def delete_message_batch(scope: Scope, operation: DeleteMessageBatch) -> DeleteM
     check_batch(operation.entries, "DeleteMessageBatchRequestEntry")
     queue.settle(scope.clock.monotonic())
     result = DeleteMessageBatchResult([], [])
-    for entry in operation.entries:
+    for number, entry in enumerate(operation.entries, 1):
         try:
             _delete(queue, entry.receipt_handle)
         except ServiceError as error:
-            result.failed.append(failed_entry(entry.id, error))
+            where = f"DeleteMessageBatchRequestEntry.{number}.ReceiptHandle"
+            refusal = error if entry.receipt_handle else no_value(where)
+            result.failed.append(failed_entry(entry.id, refusal))
         else:
             result.successful.append(DeleteMessageBatchResultEntry(entry.id))
     if queue.parking.occupied:
@@ -80,11 +82,13 @@ def change_message_visibility_batch(
     now = scope.clock.monotonic()
     queue.settle(now)
     result = ChangeMessageVisibilityBatchResult([], [])
-    for entry in operation.entries:
+    for number, entry in enumerate(operation.entries, 1):
         try:
             _change_visibility(queue, entry.receipt_handle, entry.visibility_timeout, now)
         except ServiceError as error:
-            result.failed.append(failed_entry(entry.id, error))
+            where = f"ChangeMessageVisibilityBatchRequestEntry.{number}.ReceiptHandle"
+            refusal = error if entry.receipt_handle else no_value(where)
+            result.failed.append(failed_entry(entry.id, refusal))
         else:
             result.successful.append(ChangeMessageVisibilityBatchResultEntry(entry.id))
     if queue.parking.occupied:
@@ -104,7 +108,7 @@ def _delete(queue: Queue, handle: str) -> None:
 def _change_visibility(queue: Queue, handle: str, seconds: int | None, now: float) -> None:
     if seconds is None:
         raise fault("MissingParameter", "The request must contain the parameter VisibilityTimeout.")
-    if seconds < 0:
+    if not 0 <= seconds <= MAX_VISIBILITY_SECONDS:
         raise invalid(
             "VisibilityTimeout",
             seconds,
@@ -135,6 +139,8 @@ def _change_visibility(queue: Queue, handle: str, seconds: int | None, now: floa
 
 def _find(queue: Queue, handle: str) -> tuple[Message | None, bool]:
     """The message of a handle, None when it is gone, and whether it is its latest handle."""
+    if not handle:
+        raise fault("MissingParameter", "The request must contain the parameter ReceiptHandle.")
     found = queue.find(handle)
     if found is None:
         raise fault(

@@ -1,8 +1,8 @@
 """Names of queues and topics: what may be one, and how URLs and ARNs carry them.
 
-Both are known by region, account id and name (`QueueName`, `TopicName`). A queue URL is an opaque parameter to
-AWS; what is read out of one here is a convenience: the name, the account, and the region where its
-host tells it.
+Both are known by region, account id and name (`QueueName`, `TopicName`). A queue URL is an opaque
+parameter to AWS; what is read out of one here is a convenience: the name, the account, and the
+region where its host tells it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Generic, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct, ValidationError, convert, field, to_builtins
 
 R = TypeVar("R", covariant=True)
 
@@ -46,6 +46,20 @@ class Operation(Struct, Generic[R], frozen=True, gc=False, omit_defaults=True, r
     result: ClassVar[type[Any]]
     repeatable: ClassVar[bool] = True
     service: ClassVar[str] = "sqs"
+
+
+def misfit(operation: object) -> str | None:
+    """Which value of an operation is of a type that AWS's model does not have there; None where
+    all are right. Structs take anything when they are made, so that making one costs little."""
+    if not isinstance(operation, Operation):
+        return f"{operation!r} is no operation"
+    try:
+        convert(
+            to_builtins(operation, builtin_types=(bytes,)), type(operation), builtin_types=(bytes,)
+        )
+    except (ValidationError, TypeError) as error:  # TypeError: of a type that is no plain data
+        return f"{operation.action}: {error}"
+    return None
 
 
 class Result(Struct, frozen=True, gc=False, omit_defaults=True, rename=wire_name):
