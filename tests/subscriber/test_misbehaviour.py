@@ -29,6 +29,7 @@ from pumphouse.protocol.operations import (
 from pumphouse.running import Running
 from pumphouse.subscriber.outcomes import Drop, Reject, Retry, check_delay_rule
 from pumphouse.subscriber.queue import Queue
+from pumphouse.subscriber.runner import Runner
 from support.service import deleted, make_queue, receive, receives, send
 
 URL = "https://sqs.us-east-1.amazonaws.com/000000000000/q"
@@ -66,7 +67,7 @@ def at_rest(clock: VirtualClock, running: Running) -> None:
         MemoryError,
         BaseExceptionGroup("several", [Odd()]),
     ],
-    ids=str,
+    ids=["odd", "generator", "exit", "cancelled", "stop iteration", "memory", "group"],
 )
 async def test_whatever_a_handler_raises_is_a_failed_attempt(
     account: Account, clock: VirtualClock, error: Any, how: str, name: str
@@ -88,7 +89,9 @@ async def test_whatever_a_handler_raises_is_a_failed_attempt(
     async def in_batches(bodies: list[str]) -> None:
         work("".join(bodies))
 
-    handler: Callable[..., Any] = {"async": on_the_loop, "plain": work, "batch": in_batches}[how]
+    handlers: dict[str, Callable[..., Any]]
+    handlers = {"async": on_the_loop, "plain": work, "batch": in_batches}
+    handler = handlers[how]
     app.subscriber(name, concurrency=2, retry=1, batch=10 if how == "batch" else None)(handler)
     async with app.running(account) as running:
         await clock.advance(20)
@@ -99,7 +102,9 @@ async def test_whatever_a_handler_raises_is_a_failed_attempt(
 
 @pytest.mark.parametrize("name", ["q", "q.fifo"])
 @pytest.mark.parametrize(
-    "rule", [lambda _: 1 / 0, lambda _: float("nan"), lambda _: "x", lambda _: None], ids=str
+    "rule",
+    [lambda _: 1 / 0, lambda _: float("nan"), lambda _: "x", lambda _: None],
+    ids=["raises", "nan", "text", "none"],
 )
 async def test_a_retry_function_that_fails_leaves_it_to_the_default(
     account: Account, clock: VirtualClock, rule: Any, name: str
@@ -197,7 +202,7 @@ def test_what_can_not_work_is_refused_when_it_is_declared() -> None:
             check_delay_rule(rule)
     for options in ({"timeout": "x"}, {"timeout": float("nan")}, {"retry": "x"}):
         with pytest.raises(UsageError, match=next(iter(options))):
-            App().subscriber("q", **options)(print)  # type: ignore[arg-type]
+            App().subscriber("q", **options)(print)
     for again in ("q", URL, "arn:aws:sqs:us-east-1:000000000000:q"):
         app = App()
         app.subscriber("q")(lambda body: None)
@@ -540,36 +545,31 @@ async def test_a_loop_that_is_closed_gives_everything_back(
     at_rest(clock, apps[0])
 
 
-async def test_a_handler_that_interrupts_the_program_gives_its_message_back(
-    account: Account, clock: VirtualClock
+async def test_what_escapes_all_judgement_still_gives_back_its_slot_and_its_message(
+    account: Account, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`KeyboardInterrupt` goes on to the program, but not with the slot and the lease."""
-    from pumphouse.subscriber.runner import Runner
-
+    """As a `KeyboardInterrupt` does, which is meant for the program and goes on to it."""
     url = await make_queue(account, "q", VisibilityTimeout="3600")
     await send(account, url, "one")
     app = App()
+    run, times = Runner.run, 0
 
-    @app.subscriber("q")
-    async def handle(body: str) -> None:
-        raise KeyboardInterrupt
+    async def interrupted(self: Runner, delivery: Any) -> Any:
+        nonlocal times
+        times += 1
+        if times == 1:
+            raise Odd
+        return await run(self, delivery)
+
+    monkeypatch.setattr(Runner, "run", interrupted)
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+
+    @app.subscriber("q", concurrency=1)
+    async def handle(body: str) -> None: ...
 
     async with app.running(account) as running:
-        (consumer,) = running.consumers
-        runner: Runner = consumer.runner
-        real, raised = runner.run, []
-
-        async def run(delivery: Any) -> Any:
-            try:
-                return await real(delivery)
-            except KeyboardInterrupt as error:  # asyncio would end the loop of this test with it
-                raised.append(error)
-                raise RuntimeError from error
-
-        runner.run = run  # type: ignore[method-assign]
-        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        await clock.advance(0.001)
-        running.request_stop()
-    assert raised
-    assert account.queue("q").visible == 1
+        await clock.advance(1)
+    assert times == 2
+    assert receives(account) == {"one": 2}
+    assert deleted(account) == ["one"]
     at_rest(clock, running)

@@ -29,12 +29,12 @@ class _Record:
 
 
 class Attempts:
-    """The memory of one subscription."""
+    """The memory of one subscription; `records` is empty while nothing has to be remembered."""
 
     def __init__(self, *, fifo: bool, max_attempts: int | None = None) -> None:
         self.fifo = fifo
         self.max_attempts = max_attempts
-        self._records: OrderedDict[str, _Record] = OrderedDict()
+        self.records: OrderedDict[str, _Record] = OrderedDict()
 
     def arrive(self, message_id: str, receive_count: int) -> int:
         """The number, from 1, of the attempt that a message which just arrived is about to be.
@@ -42,7 +42,7 @@ class Attempts:
         More than `max_attempts` only for a message that this process knows to have been run that
         often: one that comes with a high count from elsewhere is still run here, once.
         """
-        record = self._records.get(message_id)
+        record = self.records.get(message_id)
         runs, unrun = (record.runs, record.unrun) if record else (0, 0)
         attempt = runs + 1
         if not self.fifo:
@@ -67,29 +67,26 @@ class Attempts:
         record.carried |= carried
 
     def is_done(self, message_id: str) -> bool:
-        record = self._records.get(message_id)
+        record = self.records.get(message_id)
         return record is not None and record.done
 
     def was_carried(self, message_id: str) -> bool:
-        record = self._records.get(message_id)
+        record = self.records.get(message_id)
         return record is not None and record.carried
 
     def forget(self, message_id: str) -> None:
         """It is deleted for certain."""
-        self._records.pop(message_id, None)
-
-    def __bool__(self) -> bool:
-        return bool(self._records)
+        self.records.pop(message_id, None)
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self.records)
 
     def _record(self, message_id: str) -> _Record:
-        record = self._records.get(message_id)
+        record = self.records.get(message_id)
         if record is None:
-            record = self._records[message_id] = _Record()
-            if len(self._records) > MEMORY:
-                self._records.popitem(last=False)
+            record = self.records[message_id] = _Record()
+            if len(self.records) > MEMORY:
+                self.records.popitem(last=False)
         else:
-            self._records.move_to_end(message_id)
+            self.records.move_to_end(message_id)
         return record

@@ -59,6 +59,7 @@ class Consumer:
         self._queue = queue
         self._fifo = queue.is_fifo
         self._clock = clock
+        self._monotonic = clock.monotonic
         self._hooks = hooks
         self._on_end = on_end
         self._capacity = subscription.concurrency * (subscription.batch or 1) + queue.prefetch
@@ -141,10 +142,10 @@ class Consumer:
             exits.release(delivery, unrun=True)
             return
         raw = delivery.raw
-        if exits.attempts and exits.attempts.is_done(raw.message_id):
+        if exits.attempts.records and exits.attempts.is_done(raw.message_id):
             exits.delete_done(delivery)
             return
-        if exits.attempts or raw.attributes.get("ApproximateReceiveCount") != "1":
+        if exits.attempts.records or raw.attributes.get("ApproximateReceiveCount") != "1":
             delivery.attempt = exits.attempts.arrive(raw.message_id, delivery.receive_count)
         if self._fifo:
             delivery.key = raw.attributes.get("MessageGroupId", "")
@@ -195,7 +196,7 @@ class Consumer:
 
     def _next(self) -> Delivery | None:
         """The next delivery for a free worker."""
-        while not self.stopping and (self._its_turn is None or self._its_turn()):
+        while not self.exits.stopping and (self._its_turn is None or self._its_turn()):
             delivery = self._lanes.take()
             if delivery is None:
                 break
@@ -242,14 +243,14 @@ class Consumer:
 
     def _may_start(self, delivery: Delivery) -> bool:
         exits = self.exits
-        now = delivery.started_at = self._clock.monotonic()
+        now = delivery.started_at = self._monotonic()
         if now >= delivery.lease_until:
             self.stats.expired += 1
             exits.attempts.unrun(delivery.message_id)
             exits.lose(delivery, "the lease ended before a handler was free")
             self._lanes.done(delivery)
             return False
-        if exits.attempts and exits.attempts.is_done(delivery.message_id):
+        if exits.attempts.records and exits.attempts.is_done(delivery.message_id):
             exits.delete_done(delivery)  # an earlier receive was handled while this one waited
             self._lanes.done(delivery)
             return False
@@ -262,8 +263,8 @@ class Consumer:
         self.stats.started += 1
         return True
 
-    async def _work(self, delivery: Delivery) -> None:
-        delivery.task = asyncio.current_task()
+    async def _work(self, delivery: Delivery, task: asyncio.Task[None]) -> None:
+        delivery.task = task
         outcome: Outcome | Stopped = (
             STOPPED  # whatever happens, its slot and its lease are given back
         )
@@ -274,8 +275,7 @@ class Consumer:
             if self.exits.stopping:
                 self.quiet.set()
 
-    async def _work_batch(self, batch: list[Delivery]) -> None:
-        task = asyncio.current_task()
+    async def _work_batch(self, batch: list[Delivery], task: asyncio.Task[None]) -> None:
         for delivery in batch:
             delivery.task = task
         outcomes: Sequence[Outcome | Stopped] = [STOPPED] * len(batch)

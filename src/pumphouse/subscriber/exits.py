@@ -88,6 +88,7 @@ class Exits:
         self._queue = queue
         self._ready = ready
         self._clock = clock
+        self._monotonic = clock.monotonic
         self._hooks = hooks
         self._stats = stats
         self._tasks = tasks
@@ -154,7 +155,7 @@ class Exits:
         self.lanes.again(delivery)
 
     def _done(self, delivery: Delivery) -> None:
-        if self._clock.monotonic() >= delivery.lease_until and not delivery.lease_lost:
+        if self._monotonic() >= delivery.lease_until and not delivery.lease_lost:
             self._report_lost(delivery, "the handler took longer than the lease")
         if delivery.lease_lost:  # it may have come again, and is not to be run again
             self.attempts.done_unconfirmed(delivery.message_id)
@@ -298,7 +299,7 @@ class Exits:
             message_id = delivery.message_id
             if by_id.get(message_id) is delivery:
                 del by_id[message_id]
-            if self.attempts:
+            if self.attempts.records:
                 self.attempts.forget(message_id)
             if self._check is not None:
                 self._forget_body(self._check, delivery)
@@ -307,7 +308,7 @@ class Exits:
     def on_settled(self, delivery: Delivery, intent: Intent) -> None:
         if intent is Intent.DELETE:
             self._stats.deleted += 1
-            if self.attempts:
+            if self.attempts.records:
                 self.attempts.forget(delivery.message_id)
             if self._check is not None:
                 self._forget_body(self._check, delivery)

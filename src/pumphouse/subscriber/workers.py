@@ -13,16 +13,20 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Generic, TypeVar, cast
 
 J = TypeVar("J")
+Task = asyncio.Task[None]
 
 
 class Workers(Generic[J]):
-    """Runs `work(job)` for every job that `next_job()` gives, at most `size` at once.
+    """Runs `work(job, its_task)` for every job that `next_job()` gives, at most `size` at once.
 
     `wake()` says that there may be something to do.
     """
 
     def __init__(
-        self, size: int, next_job: Callable[[], J | None], work: Callable[[J], Awaitable[None]]
+        self,
+        size: int,
+        next_job: Callable[[], J | None],
+        work: Callable[[J, Task], Awaitable[None]],
     ) -> None:
         self.size = size
         self._next_job = next_job
@@ -79,7 +83,7 @@ class Workers(Generic[J]):
                 continue
             if not self._waking:
                 self.wake()
-            await self._work(job)
+            await self._work(job, task)
             if task.cancelling() or contextvars.copy_context() != clean:
                 return
 
