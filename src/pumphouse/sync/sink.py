@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from pumphouse import sink as aio
+from pumphouse.addressing import Topic
 from pumphouse.backend import Backend
 from pumphouse.errors import PumphouseError
 from pumphouse.model import Receipt
@@ -29,7 +30,7 @@ class Sink:
 
     def __init__(
         self,
-        queue: str,
+        queue: str | Topic,
         backend: Backend,
         *,
         portal: Portal | None = None,
