@@ -29,6 +29,7 @@ from pumphouse.protocol.operations import (
     TagQueue,
     UntagQueue,
 )
+from support.a_queue import AQueue
 
 NAME_RULE = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
 FIFO_NAME_RULE = (
@@ -358,3 +359,17 @@ async def test_e3_whoever_waits_for_a_deleted_queue_is_told(
         with pytest.raises(QueueDoesNotExist):
             await task
     assert clock.next_timer is None
+
+
+async def test_what_was_deleted_long_ago_is_forgotten(clock: VirtualClock) -> None:
+    account = Account(clock=clock, sixty_second_rules=False)
+    for name in "abcb":
+        queue = await AQueue.create(account, name)
+        await account.execute(DeleteQueue(queue.url))
+        await clock.advance(20)
+    deleted = account.within().deleted
+    assert list(deleted) == ["c", "b"]  # `b` since it was deleted last
+    await clock.advance(60)
+    queue = await AQueue.create(account, "d")
+    await account.execute(DeleteQueue(queue.url))
+    assert list(deleted) == ["d"]

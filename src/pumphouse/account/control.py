@@ -101,11 +101,11 @@ def delete_queue(scope: Scope, operation: DeleteQueue) -> Done:
     now = scope.clock.monotonic()
     home = scope.account.within(region=queue.name.region, account_id=queue.name.account_id)
     del home.queues[queue.name.name]
-    for name, deleted in list(home.deleted.items()):  # in the order of their deletion
-        if now < deleted + RULE_SECONDS:
-            break
-        del home.deleted[name]
-    home.deleted[queue.name.name] = now
+    deleted = home.deleted  # in the order of their deletion
+    while deleted and now >= deleted[first := next(iter(deleted))] + RULE_SECONDS:
+        del deleted[first]
+    deleted.pop(queue.name.name, None)
+    deleted[queue.name.name] = now
     scope.account.move_tasks.forget(queue.name)
     queue.close()
     return DONE
