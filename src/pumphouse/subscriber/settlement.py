@@ -2,10 +2,10 @@
 
 What is asked for within a few milliseconds travels together: deletes in DeleteMessageBatch,
 releases and extensions in ChangeMessageVisibilityBatch. Each entry is believed only by its own
-answer. An entry that failed for a passing reason is sent again after a while, with the newest
-receipt handle; one that SQS refuses is told to the owner, and no neighbour is touched. A lease is
-extended until its delete is confirmed; an extension can't undo a release, as the one waits for the
-other.
+answer, which `pumphouse.settling` reads. An entry that failed for a passing reason is sent again
+after a while, with the newest receipt handle; one that SQS refuses is told to the owner, and no
+neighbour is touched. A lease is extended until its delete is confirmed; an extension can't undo a
+release, as the one waits for the other.
 
 Which delivery is to be settled how is decided in `consumer.py`; when to extend, in `extender.py`.
 """
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from pumphouse import settling
 from pumphouse.backend import Backend
 from pumphouse.backoff import RetryPolicy, one_try
 from pumphouse.clock import Clock, Timer
@@ -31,16 +32,6 @@ from pumphouse.errors import (
     TransientError,
 )
 from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES
-from pumphouse.protocol.faults import from_answer
-from pumphouse.protocol.operations import (
-    BatchResultErrorEntry,
-    ChangeMessageVisibilityBatch,
-    ChangeMessageVisibilityBatchRequestEntry,
-    ChangeMessageVisibilityBatchResult,
-    DeleteMessageBatch,
-    DeleteMessageBatchRequestEntry,
-    DeleteMessageBatchResult,
-)
 from pumphouse.subscriber.delivery import (
     IDLE,
     QUEUED,
@@ -58,7 +49,6 @@ LINGER_SECONDS = 0.005
 MAX_REQUESTS = 16
 RETRIES = RetryPolicy(base_seconds=0.2, cap_seconds=5.0, max_attempts=None, budget_seconds=None)
 
-_IDS = [str(number) for number in range(MAX_BATCH_ENTRIES)]
 _log = logging.getLogger("pumphouse.subscriber")
 
 
@@ -241,13 +231,10 @@ class Settlement:
     async def _carry_out(self, asked: list[_Asked], *, deletes: bool) -> None:
         one_try.set(True)  # what fails is tried again here, and only here
         started = self._clock.monotonic()
-        failures: dict[str, Exception] = {}
-        confirmed: set[str] = set()
+        failures: settling.Failures = {}
         whole: Exception | None = None
         try:
-            answer = await (self._delete(asked) if deletes else self._change(asked))
-            confirmed.update(entry.id for entry in answer.successful)
-            failures.update((entry.id, _error_of(entry)) for entry in answer.failed)
+            failures = await (self._delete(asked) if deletes else self._change(asked))
         except asyncio.CancelledError:
             whole = OutcomeUnknownError("the request was cancelled")
             raise
@@ -255,13 +242,11 @@ class Settlement:
             whole = failure
         finally:
             self._open -= 1
-            if deletes and whole is None and confirmed.issuperset(_IDS[: len(asked)]):
+            if deletes and whole is None and not failures:
                 asked = self._all_deleted(asked)
             again: list[_Asked] = []
-            for key, each in zip(_IDS, asked, strict=False):
-                error: Exception | None = None
-                if whole is not None or key not in confirmed:
-                    error = whole or failures.get(key) or _left_out()
+            for position, each in enumerate(asked):
+                error = whole or failures.get(position)
                 self._at(each.delivery, each.intent, IDLE)
                 if each.delivery.live and not self._answered(each, started, error):
                     again.append(each)
@@ -283,27 +268,13 @@ class Settlement:
         self._owner.on_deleted(done)
         return rest
 
-    async def _delete(self, asked: Sequence[_Asked]) -> DeleteMessageBatchResult:
-        return await self._backend.execute(
-            DeleteMessageBatch(
-                self.queue_url,
-                [
-                    DeleteMessageBatchRequestEntry(key, each.handle)
-                    for key, each in zip(_IDS, asked, strict=False)
-                ],
-            )
-        )
+    async def _delete(self, asked: Sequence[_Asked]) -> settling.Failures:
+        handles = [each.handle for each in asked]
+        return await settling.delete(self._backend, self.queue_url, handles)
 
-    async def _change(self, asked: Sequence[_Asked]) -> ChangeMessageVisibilityBatchResult:
-        return await self._backend.execute(
-            ChangeMessageVisibilityBatch(
-                self.queue_url,
-                [
-                    ChangeMessageVisibilityBatchRequestEntry(key, each.handle, each.seconds)
-                    for key, each in zip(_IDS, asked, strict=False)
-                ],
-            )
-        )
+    async def _change(self, asked: Sequence[_Asked]) -> settling.Failures:
+        changes = [(each.handle, each.seconds) for each in asked]
+        return await settling.change_visibility(self._backend, self.queue_url, changes)
 
     # --- answers --------------------------------------------------------------------------------
 
@@ -374,16 +345,3 @@ def _passing(error: Exception) -> bool:
     ):
         return True
     return not isinstance(error, ServiceError)  # an error that no backend should raise
-
-
-def _error_of(entry: BatchResultErrorEntry) -> Exception:
-    return from_answer(
-        entry.code,
-        entry.message or "",
-        status=400 if entry.sender_fault else 500,
-        sender_fault=entry.sender_fault,
-    )
-
-
-def _left_out() -> Exception:
-    return OutcomeUnknownError("the answer does not mention this entry")
