@@ -68,7 +68,7 @@ def providing() -> Iterator[Providers]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
             """Says nothing."""
 
         def answer(self) -> None:

@@ -104,7 +104,7 @@ class Lane:
         if connection is None:
             self._opening -= 1
             self._offer_place()
-        else:
+        elif connection in self._all:  # it may have closed since
             self.released(connection)
 
     async def _open(self, deadline: float) -> Connection:
