@@ -42,9 +42,10 @@ class Admission(Generic[E]):
         """What keeps an entry out (a ceiling, or others who came first and wait for room), in
         words; None where there is room."""
         limits = self._limits
-        if self.inside >= limits.batch_queue_max:
+        inside = self.inside
+        if inside >= limits.batch_queue_max:
             return f"batch_queue_max: {limits.batch_queue_max} messages are waiting"
-        if not self._has_room(size):
+        if inside and self.bytes + size > limits.batch_queue_max_bytes:
             return f"batch_queue_max_bytes: {self.bytes} bytes are waiting"
         if self._ring:
             return "others wait for room"

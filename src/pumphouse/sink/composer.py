@@ -78,21 +78,28 @@ class Composer:
             source = source or original.source_id
             replay_id = replay_id or original.replay_id
         text, wire = content.encode(encode_body(body), given)
-        message = Outgoing(asyncio.get_running_loop().create_future(), 0, tenant or "", "")
-        message.original = original
-        message.id = id
-        message.source = source
-        message.replay_id = replay_id
-        message.body = text
-        message.attributes = wire
+        message = Outgoing(
+            asyncio.get_running_loop().create_future(),
+            size=0,
+            tenant=tenant or "",
+            lane="",
+            original=original,
+            id=id,
+            source=source,
+            replay_id=replay_id,
+            body=text,
+            attributes=wire,
+        )
         if isinstance(original, Envelope):
             add_optional(wire, original.attributes(self._settings.attribute_prefix), places)
         if self._settings.add_attributes is not None:
             add_optional(
                 wire, _asked("add_attributes", self._settings.add_attributes, message), places
             )
-        message.system_attributes = _trace(trace_header) if trace_header else None
-        message.delay = None if delay is None else check_delay(delay, fifo=self._fifo)
+        if trace_header:
+            message.system_attributes = _trace(trace_header)
+        if delay is not None:
+            message.delay = check_delay(delay, fifo=self._fifo)
         if self._kind == "topic" or subject is not None or message_structure is not None:
             check_for_topic(message, self._queue, self._kind, subject, message_structure)
         _measure(message)
@@ -113,8 +120,8 @@ class Composer:
                 raise UsageError(
                     f"{self._queue} is a standard {self._kind}, which takes no deduplication id"
                 )
-            message.group_id = None if group is None else check_id("group id", group, hashed=hashed)
-            message.deduplication_id = None
+            if group is not None:
+                message.group_id = check_id("group id", group, hashed=hashed)
             return
         if group is None:
             if not (tenant or message.source):

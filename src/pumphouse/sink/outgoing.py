@@ -166,7 +166,7 @@ def attribute_values(given: Mapping[str, AttributeValue]) -> Attributes:
     None leaves an attribute out.
     """
     found: Attributes = {}
-    if not isinstance(given, Mapping):
+    if not isinstance(given, dict) and not isinstance(given, Mapping):
         raise UsageError(
             f"attributes are of type {type(given).__name__}; they are names with values"
         )

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -51,6 +52,7 @@ from pumphouse.sink.options import Settings, SinkOptions, settings
 from pumphouse.sink.outgoing import Draft, Outgoing, SendOptions
 
 _log = logging.getLogger("pumphouse.sink")
+_size = attrgetter("size")
 
 KEEPING_SECONDS = 5.0
 """What dead letters get at least to be written, however short the time-out of a close."""
@@ -204,7 +206,7 @@ class Sink:
                 return self._confirm("", batch, _not_sent(error))
         limit = self._limit or self._to.largest
         small = batch
-        if any(message.size > limit for message in batch):
+        if max(map(_size, batch)) > limit:
             small = [message for message in batch if message.size <= limit]
         confirmed = await self._execute(address, small) if small else Confirmed([], [], False)
         if confirmed.strangers:
