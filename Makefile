@@ -75,7 +75,7 @@ lint: .venv/.dev
 
 check: lint test
 
-bench: .venv-bench/.made
+bench: .venv-bench/.made .venv/.aioboto3
 	.venv-bench/bin/python -m bench $(BENCH_ARGS)
 
 clean:

@@ -5,7 +5,7 @@
 One `pumphouse serve` process on 127.0.0.1 serves them all, in one run, in turn. Workers do nothing
 with an event: claim, ack, again. Counted is what they ask of the endpoint from the first claim to
 the last ack; publishing is not. harel's sync transport works in threads over boto3, its async one
-in tasks over aioboto3, which is measured where it is installed (`pip install 'harel[sqs]'`).
+in tasks over aioboto3, which is measured where it is installed (`make .venv/.aioboto3`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from harel.engine.transport import SqsTransport
@@ -188,6 +189,9 @@ def contestants() -> dict[str, Run]:
         "pumphouse, plain": lambda *a: ours(*a, coalesce=False),
         "harel on boto3 (threads)": harel_boto3,
     }
+    apart = Path(__file__).parents[1] / ".venv" / "aioboto3"  # see the Makefile
+    if not importlib.util.find_spec("aioboto3") and apart.is_dir():
+        sys.path.insert(0, str(apart))
     if importlib.util.find_spec("aioboto3"):
         found["harel on aioboto3 (tasks)"] = harel_aioboto3
     else:
