@@ -199,6 +199,29 @@ async def test_p6_also_when_the_handler_ends_before_anything_else_runs(
     assert "blocks" in deleted(account)
 
 
+async def test_p6_what_waited_meanwhile_does_not_start_past_its_deadline(
+    account: Account, clock: VirtualClock
+) -> None:
+    """The worker goes on before any timer runs: it looks at the lease itself."""
+    url = await make_queue(account, "q", VisibilityTimeout="5")
+    await send(account, url, "blocks")
+    await send(account, url, "waits")
+    app = App()
+    left: list[tuple[str, float]] = []
+
+    @app.subscriber("q", concurrency=1)
+    async def handle(body: str, message: Message) -> None:
+        left.append((body, message.deadline - clock.now()))
+        if len(left) == 1:
+            Stall(clock).block(15)
+
+    async with app.running(account):
+        await clock.advance(30)
+    assert {body for body, _ in left} == {"blocks", "waits"}
+    assert all(seconds > 0 for _, seconds in left)
+    assert account.queue("q").visible == account.queue("q").in_flight == 0
+
+
 async def test_p6_a_thread_tells_of_it_while_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
     watchdog = Watchdog(0.05)
     watchdog.start()

@@ -391,6 +391,36 @@ async def test_what_several_lost_receives_would_have_brought_comes_at_once(
     at_rest(clock, running)
 
 
+async def test_workers_of_a_lower_queue_that_has_to_wait_are_idle(
+    account: Account, clock: VirtualClock
+) -> None:
+    """They don't wake each other for messages that may not start yet: time could never pass."""
+    high, low = await make_queue(account, "high"), await make_queue(account, "low")
+    app = App()
+    runs: list[str] = []
+
+    @app.subscriber("high", concurrency=1, priority=1)
+    async def first(body: str) -> None:
+        await clock.sleep(10)
+        runs.append(body)
+
+    @app.subscriber("low", concurrency=10, priority=2)
+    async def second(body: str) -> None:
+        await clock.sleep(1)
+        runs.append(body)
+
+    async with app.running(account) as running:
+        for number in range(30):
+            await send(account, low, f"low {number}")
+        await clock.advance(0.5)
+        for number in range(3):
+            await send(account, high, f"high {number}")
+        await clock.advance(60)
+    assert len(runs) == 33
+    assert runs.index("high 1") < runs.index("low 29")  # nothing of it while one waited here
+    at_rest(clock, running)
+
+
 async def test_ten_thousand_handlers_at_once(account: Account, clock: VirtualClock) -> None:
     url = await make_queue(account, "q")
     for number in range(2_000):
