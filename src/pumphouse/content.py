@@ -114,7 +114,7 @@ def check_attributes(attributes: Attributes) -> None:
         )
     for name, attribute in attributes.items():
         text, data = attribute.string_value, attribute.binary_value
-        if data is None and type(text) is type(name) is str and len(text) <= SHORT_TEXT:
+        if data is None and type(text) is str and type(name) is str and len(text) <= SHORT_TEXT:
             fault = _fault_of_short(name, attribute.data_type, text, None)
         else:
             fault = _attribute_fault(name, attribute.data_type, text, data)
