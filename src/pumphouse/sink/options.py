@@ -131,9 +131,9 @@ class Settings:
         if not isinstance(self.retry, RetryPolicy):
             raise UsageError(f"retry is {self.retry!r}; it is a RetryPolicy")
         prefix = self.attribute_prefix
-        if not isinstance(prefix, str) or (fault := attribute_name_fault(f"{prefix}id")):
-            why = f"a name that begins with it {fault}" if isinstance(prefix, str) else "it is text"
-            raise UsageError(f"attribute_prefix is {prefix!r}; {why}")
+        fault = attribute_name_fault(f"{prefix}id") if isinstance(prefix, str) else "is no text"
+        if fault is not None:
+            raise UsageError(f"attribute_prefix is {prefix!r}; a name that begins with it {fault}")
         group = self.group_id
         if isinstance(group, str):
             check_id("group_id", group, hashed=self.hash_ids)
