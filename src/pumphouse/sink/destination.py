@@ -73,9 +73,9 @@ class QueueDestination:
 
     kind = "queue"
     largest = MAX_MESSAGE_BYTES
-    stored: Judge = staticmethod(stored_in_queue)
 
     def __init__(self, queue: str, backend: Backend) -> None:
+        self.stored: Judge = stored_in_queue
         self.name = check_queue(queue)
         self.fifo = self.name.endswith(FIFO_SUFFIX)
         self._backend = backend
@@ -106,9 +106,9 @@ class TopicDestination:
 
     kind = "topic"
     largest = TOPIC_MESSAGE_BYTES
-    stored: Judge = staticmethod(stored_in_topic)
 
     def __init__(self, topic: Topic, backend: Backend) -> None:
+        self.stored: Judge = stored_in_topic
         self.topic = topic
         self.name = topic.reference
         self.fifo = topic.is_fifo
