@@ -103,21 +103,23 @@ async def test_callers_that_wait_are_served_in_order_and_cancelled_ones_lose_not
 
 
 async def test_a_connection_that_closes_in_the_hands_of_a_cancelled_caller_is_gone() -> None:
-    async with FaultServer(lambda request: "hold") as server:
-        async with client(server, max_connections=1) as backend:
-            first = asyncio.create_task(backend.execute(SendMessage(server.queue, "a")))
-            second = asyncio.create_task(backend.execute(SendMessage(server.queue, "b")))
-            while not server.ledger.requests:  # noqa: ASYNC110 - the server's own turns
-                await asyncio.sleep(0)
-            [lane] = backend._loops.pool().lanes
-            assert lane.sizes == (0, 1, 1)
-            [connection] = lane._all
-            lane.released(connection)  # it is the second one's now, who has not woken yet
-            connection.abort()
-            second.cancel()
-            await asyncio.gather(first, second, return_exceptions=True)
-            assert lane.sizes == (0, 0, 0)
-            assert not lane._idle
+    async with (
+        FaultServer(lambda request: "hold") as server,
+        client(server, max_connections=1) as backend,
+    ):
+        first = asyncio.create_task(backend.execute(SendMessage(server.queue, "a")))
+        second = asyncio.create_task(backend.execute(SendMessage(server.queue, "b")))
+        pool = backend._loops.pool()
+        while [lane.sizes for lane in pool.lanes] != [(0, 1, 1)] or not server.ledger.requests:
+            await asyncio.sleep(0)
+        [lane] = pool.lanes
+        [connection] = lane._all
+        lane.released(connection)  # it is the second one's now, who has not woken yet
+        connection.abort()
+        second.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+        assert lane.sizes == (0, 0, 0)
+        assert not lane._idle
 
 
 @pytest.mark.parametrize("turns", [*range(12), 16, 24, 36, 50])
