@@ -110,7 +110,7 @@ async def test_a_connection_that_closes_in_the_hands_of_a_cancelled_caller_is_go
         first = asyncio.create_task(backend.execute(SendMessage(server.queue, "a")))
         second = asyncio.create_task(backend.execute(SendMessage(server.queue, "b")))
         pool = backend._loops.pool()
-        while [lane.sizes for lane in pool.lanes] != [(0, 1, 1)] or not server.ledger.requests:
+        while [n.sizes for n in pool.lanes] != [(0, 1, 1)] or not server.ledger.requests:  # noqa: ASYNC110
             await asyncio.sleep(0)
         [lane] = pool.lanes
         [connection] = lane._all
