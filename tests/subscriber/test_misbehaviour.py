@@ -200,7 +200,8 @@ def test_what_can_not_work_is_refused_when_it_is_declared() -> None:
     for rule in ("x", -1, None, float("nan"), timedelta(seconds=-1), True, 50_000, Retry):
         with pytest.raises(UsageError, match="retry is a RetryPolicy"):
             check_delay_rule(rule)
-    for options in ({"timeout": "x"}, {"timeout": float("nan")}, {"retry": "x"}):
+    wrong: list[dict[str, Any]] = [{"timeout": "x"}, {"timeout": float("nan")}, {"retry": "x"}]
+    for options in wrong:
         with pytest.raises(UsageError, match=next(iter(options))):
             App().subscriber("q", **options)(print)
     for again in ("q", URL, "arn:aws:sqs:us-east-1:000000000000:q"):

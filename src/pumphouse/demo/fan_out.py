@@ -166,7 +166,7 @@ async def run(
     Without an account the run has one of its own, on the real clock. After `stall_seconds` without
     any message what is missing counts as lost.
     """
-    account = account or Account()
+    account = account or Account(ledger_room=1)  # for its counts
     began = account.clock.monotonic()
     facts = [Facts.of(event) for event in events]
     delivered = [

@@ -122,7 +122,7 @@ async def run(
     `watch` is called with the journal every now and then. Without an account the run has one of its
     own, on the real clock. After `stall_seconds` without any event what is missing counts as lost.
     """
-    account = account or Account()
+    account = account or Account(ledger_room=1)  # for its counts
     clock = account.clock
     began = clock.monotonic()
     service = Service(events, account)
