@@ -61,6 +61,27 @@ def test_when_its_loop_is_over_a_sink_goes_on_in_the_next(here: Account) -> None
     assert len(here.sent("q")) == 32
 
 
+def test_what_a_closed_loop_left_behind_does_not_hold_the_next_one_up(here: Account) -> None:
+    sink = Sink("q", here, batch_linger=60)
+    loop = asyncio.new_event_loop()
+    left = loop.create_task(sink.send("left behind"))
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()  # as it is, with a message that waits and a task that nobody ended
+    assert sink.stats["waiting"] == 1
+
+    async def after() -> None:
+        sending = asyncio.create_task(sink.send("after"))
+        await asyncio.sleep(0)
+        await sink.aclose()
+        assert (await sending).message_id
+
+    asyncio.run(after())
+    assert [sent.body for sent in here.sent("q")] == ["after"]
+    assert not left.done()
+    left._log_destroy_pending = False  # type: ignore[attr-defined]
+    left.get_coro().close()  # type: ignore[union-attr]
+
+
 async def test_sinks_made_and_closed_in_a_row_leave_nothing_behind(account: Account) -> None:
     await account.execute(CreateQueue("q"))
     before = asyncio.all_tasks()

@@ -143,15 +143,17 @@ class Batcher:
             raise error
 
     def _settle_in(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Belong to an event loop: to the first one, or to the next once that is closed."""
+        """Belong to an event loop: to the first one, or to the next once that is closed. What a
+        closed loop left behind has no caller any more, and no request that could end."""
         if loop is self._loop:
             return
-        old, inside = self._loop, self._schedule.admission
-        if old is not None and not (old.is_closed() and not inside.inside and not inside.parked):
+        if self._loop is not None and not self._loop.is_closed():
             raise CrossThreadError(
                 "the sink belongs to another event loop; make one for each loop, "
                 "or use pumphouse.sync.sink.Sink from threads"
             )
+        if self._schedule.admission.inside or self._schedule.admission.parked:
+            self._schedule = Schedule(self._schedule.limits, exclusive=self._fifo)
         self._loop = loop
         self._timer, self._timer_at = None, NEVER
         self._changed = asyncio.Event()
