@@ -21,6 +21,7 @@ class Backend(Protocol):
 
     async def execute(self, operation: Operation[R]) -> R:
         """Carry out one action and return its result."""
+        ...
 
     async def aclose(self) -> None:
         """Give back sockets and whatever else is held; may be called twice."""

@@ -28,12 +28,15 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Seconds since the epoch, for timestamps and signatures."""
+        ...
 
     def monotonic(self) -> float:
         """Seconds that never go back, for durations and deadlines."""
+        ...
 
     def call_later(self, delay_seconds: float, callback: Callable[[], object]) -> Timer:
         """Run `callback` on the running event loop in `delay_seconds`."""
+        ...
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""

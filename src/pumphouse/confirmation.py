@@ -1,12 +1,12 @@
 """What an answer means for each message that was sent: `confirm`, and `classify_error`.
 
 A message is stored in a queue only when the answer says so and names the MD5s of what was sent
-(`stored_in_queue`). SNS answers no MD5: a message to a topic is stored when the answer has an id for
-it (`stored_in_topic`), and that it arrived as it was sent is what the request's signature is for,
-which covers the SHA-256 of the body. A message is refused, throttled or failed when the answer says
-that. Everything else is unknown: an entry that the answer
-leaves out or contradicts itself about, an MD5 that differs, an answer that was lost. What is done
-about it is for `batcher.py` to decide.
+(`stored_in_queue`). SNS answers no MD5: a message to a topic is stored when the answer has an id
+for it (`stored_in_topic`), and that it arrived as it was sent is what the request's signature is
+for, which covers the SHA-256 of the body. A message is refused, throttled or failed when the answer
+says that. Everything else is unknown: an entry that the answer leaves out or contradicts itself
+about, an MD5 that differs, an answer that was lost. What is done about it is for `batcher.py` to
+decide.
 """
 
 from __future__ import annotations

@@ -160,13 +160,16 @@ async def test_c2_fifty_calls_at_once_are_all_corrected(clock: VirtualClock) -> 
             return play
 
         server.script = script
-        async with HttpBackend(
-            region="us-east-1",
-            endpoint_url=server.url,
-            credentials=Keys("A", "B"),
-            clock=clock,
-            max_connections=50,
-        ) as backend, asyncio.TaskGroup() as calls:
+        async with (
+            HttpBackend(
+                region="us-east-1",
+                endpoint_url=server.url,
+                credentials=Keys("A", "B"),
+                clock=clock,
+                max_connections=50,
+            ) as backend,
+            asyncio.TaskGroup() as calls,
+        ):
             for number in range(50):
                 calls.create_task(backend.execute(SendMessage(server.queue, f"{number}")))
         assert len(late) > 1  # they were under way when the first was corrected

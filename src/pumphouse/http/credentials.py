@@ -242,10 +242,15 @@ class BotocoreChain:
                     "see 'Configure the AWS SDK credential chain', or give credentials=…"
                 )
         frozen = found.get_frozen_credentials()
+        access_key, secret_key = frozen.access_key, frozen.secret_key
+        if not access_key or not secret_key:
+            raise NoCredentialsError(
+                "the AWS credentials that were found have no access key or no secret key"
+            )
         expiry = getattr(found, "_expiry_time", None)
         return Keys(
-            frozen.access_key,
-            frozen.secret_key,
+            access_key,
+            secret_key,
             frozen.token or None,
             expiry.timestamp() if expiry is not None else None,
         )

@@ -98,8 +98,9 @@ class Batcher:
         if self._closing:
             raise ClosedError("the sink is closed; nothing was sent")
         self._settle_in(asyncio.get_running_loop())
+        scope = asyncio.timeout(None)
         try:
-            async with asyncio.timeout(None) as scope:
+            async with scope:
                 self._coming.add(scope)
                 try:
                     yield
