@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Iterator
 
@@ -77,9 +78,12 @@ async def test_what_boto3_wrote_for_the_extended_client_is_restored(moto: str) -
         check = ClaimCheck(store, bucket="bodies")
         text, attributes = await check.offload("x" * 300_000, {}, "from-python")
         assert await check.restore(text, attributes) == ("x" * 300_000, None)
-        found = client.get_object(Bucket="bodies", Key="from-python")["Body"].read()
+        pointer = json.loads(text)[1]
+        assert pointer["s3BucketName"] == "bodies"
+        assert pointer["s3Key"].startswith("from-python")
+        found = client.get_object(Bucket="bodies", Key=pointer["s3Key"])["Body"].read()
         assert found == b"x" * 300_000
-        text = text.replace("from-python", "from-java")
+        text = text.replace(pointer["s3Key"], "from-java")
         assert (await check.restore(text, attributes))[0] == "large body"
     client.close()
 

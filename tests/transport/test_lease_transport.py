@@ -657,8 +657,10 @@ async def test_close_gives_back_what_nobody_has_and_leaves_what_workers_hold(
 
 
 async def test_close_waits_for_the_open_receive_and_gives_back_what_it_brings(
-    account: Account, jobs: LeaseTransport[Any], go: Go, clock: VirtualClock
+    account: Account, go: Go, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(account, "cancel_is_exact", False)  # as over HTTP
+    jobs = await LeaseTransport.create("jobs", account)
     waiting = asyncio.ensure_future(jobs.claim("w", 30, wait_seconds=20))
     await clock.settle()
     closing = asyncio.ensure_future(jobs.close())
@@ -670,6 +672,19 @@ async def test_close_waits_for_the_open_receive_and_gives_back_what_it_brings(
     await go(closing)
     assert account.queue("jobs.fifo").visible == 1
     assert clock.monotonic() < 1
+
+
+async def test_close_ends_the_open_receive_at_once_where_that_takes_nothing(
+    account: Account, jobs: LeaseTransport[Any], clock: VirtualClock
+) -> None:
+    waiting = asyncio.ensure_future(jobs.claim("w", 30, wait_seconds=20))
+    await clock.settle()
+    await jobs.close()
+    assert waiting.result() is None
+    assert clock.monotonic() == 0
+    other = await LeaseTransport.create("jobs", account)
+    await published(other, "A1")
+    assert account.queue("jobs.fifo").visible == 1
 
 
 async def test_p6_an_answer_that_the_loop_kept_waiting_is_extended_before_it_is_handed_out(

@@ -82,6 +82,8 @@ class Engine:
         self._timer: Timer | None = None
         self._timer_at = 0.0
         self._closed: asyncio.Future[None] | None = None
+        self._exact = getattr(backend, "cancel_is_exact", False)
+        self._receives: set[asyncio.Task[None]] = set()  # where cancelling one is exact
         self.stopped = False
         """Whether no more work is taken."""
 
@@ -256,7 +258,10 @@ class Engine:
             poll = self._board.next_poll(self._clock.monotonic())
             if poll is None:
                 return
-            self.tasks.spawn(self._receive(poll))
+            receive = self.tasks.spawn(self._receive(poll))
+            if self._exact:
+                self._receives.add(receive)
+                receive.add_done_callback(self._receives.discard)
 
     async def _receive(self, poll: Poll) -> None:
         """One receive, tried again after passing failures."""
@@ -275,6 +280,12 @@ class Engine:
                         receive_request_attempt_id=attempt_id,
                     )
                 )
+            except asyncio.CancelledError:
+                if not self.stopped:
+                    raise
+                now = self._clock.monotonic()
+                self._board.answered(poll, (), now, now)  # it has taken nothing
+                break
             except Exception as error:
                 stale = isinstance(error, RefusedError) and _ATTEMPT_ID in error.message
                 passing = stale or isinstance(error, PASSING)
@@ -300,10 +311,16 @@ class Engine:
     # --- the end --------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Take no more claims, and give back what nobody has."""
+        """Take no more claims, and give back what nobody has.
+
+        An open receive runs to its end, since what it is about to bring would be hidden until its
+        lease ends; but where the backend says that cancelling is exact it is cancelled.
+        """
         if not self.stopped:
             self.stopped = True
             self._board.close(self._clock.monotonic())
+            for receive in self._receives:
+                receive.cancel()
             self._step()
 
     async def close(self) -> None:

@@ -21,9 +21,11 @@ class Tasks:
     def __len__(self) -> int:
         return len(self._running)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work` in the background."""
-        self._start(work).add_done_callback(self._ended)
+        task = self._start(work)
+        task.add_done_callback(self._ended)
+        return task
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` to its end, also when the caller is cancelled meanwhile."""
