@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 TIMEOUT_SECONDS = 180
 SHORTER = {
     "consume": ("--messages", "20000"),
-    "lease": ("--rounds", "2"),
+    "lease": ("--events", "600", "--rounds", "2"),
     "server": ("--seconds", "0.7", "--rounds", "2"),
 }
 """Arguments with which the whole takes about five minutes on a quiet machine."""
