@@ -64,7 +64,7 @@ demo: .venv/.core
 	@$(BIN)/pumphouse demo $(DEMO_ARGS)
 
 test: .venv/.dev .venv/.aioboto3
-	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -255,8 +255,9 @@ async def test_verified_envelopes_pass_and_others_do_not(
 def test_what_a_queue_can_not_be() -> None:
     with pytest.raises(UsageError, match="sns is"):
         Queue("q", sns="guess")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="needs envelopes"):
-        Queue("q", verify_sns_signatures=True)
+    for sns in ("raw", "auto"):  # with either, what is no envelope would pass unsigned
+        with pytest.raises(UsageError, match="needs sns='envelope'"):
+            Queue("q", sns=sns, verify_sns_signatures=True)  # type: ignore[arg-type]
 
 
 # --- replies ------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ def serve(
         str, typer.Option(envvar="PUMPHOUSE_SESSION_TOKEN", show_default=False)
     ] = "",
 ) -> int:
-    """Serve SQS over HTTP from memory, for any AWS SDK."""
+    """Serve SQS and SNS over HTTP from memory, for any AWS SDK."""
     from pumphouse.cli.serve import Options, run
 
     return run(

@@ -50,7 +50,8 @@ class Queue:
       none, "envelope" for all, or "auto" for those of topics whose subscription, looked up at
       start, has no raw delivery. A handler gets the same of an envelope as of raw delivery.
     - `verify_sns_signatures`: open an envelope only if SNS has signed it; what it did not sign is
-      undecodable. Needs `pumphouse[sns]`.
+      undecodable. Needs `sns="envelope"`, so that nothing unsigned gets through, and
+      `pumphouse[sns]`.
     - `max_lease_seconds`: how long a message is held in all, at most 42,900 (SQS ends a lease
       after 12 hours whatever is done).
 
@@ -97,10 +98,10 @@ class Queue:
             raise UsageError(f"{where}sns is 'raw', 'envelope' or 'auto', not {self.sns!r}")
         if not isinstance(self.verify_sns_signatures, bool):
             raise UsageError(f"{where}verify_sns_signatures is True or False")
-        if self.verify_sns_signatures and self.sns == "raw":
+        if self.verify_sns_signatures and self.sns != "envelope":
             raise UsageError(
-                f"{where}verify_sns_signatures needs envelopes, which are signed; "
-                "give sns='envelope' or sns='auto'"
+                f"{where}verify_sns_signatures needs sns='envelope': with sns={self.sns!r} a "
+                "message that is no envelope would reach the handler without a signature"
             )
         if self.create_if_missing and self.name != self.known_as.name:
             raise UsageError(

@@ -37,6 +37,23 @@ def test_a_message_passes_or_does_not(row: Row) -> None:
     assert policy.accepts(view) is row.passes
 
 
+@pytest.mark.parametrize(
+    ("policy", "body", "passes"),
+    [
+        ({"a": [0]}, '{"a": NaN}', False),
+        ({"a": [0]}, '{"a": -Infinity}', False),
+        ({"a": ["x"]}, '{"a": "x", "b": NaN}', False),  # that is no JSON
+        ({"a": [0]}, '{"a": 1e400}', False),
+        ({"a": [{"numeric": ["<", 5]}]}, '{"a": 1e400}', False),
+        ({"a": [{"numeric": [">", 5]}]}, '{"a": 1e400}', True),
+        ({"a": [{"numeric": ["<", 5]}]}, '{"a": -1e400}', True),
+        ({"a": [{"anything-but": [0]}]}, '{"a": 1e400}', True),
+    ],
+)
+def test_numbers_beyond_all_bounds(policy: Any, body: str, passes: bool) -> None:
+    assert compile_policy(json.dumps(policy), BODY).accepts(MessageView(body, None)) is passes
+
+
 # --- a slow evaluator, word for word --------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -67,13 +68,18 @@ class MessageView:
         return self._body_values
 
 
+def _no_json(name: str) -> Any:
+    """`NaN` and `Infinity`, which Python reads and JSON does not have."""
+    raise ValueError(f"{name} is no JSON")
+
+
 def _of_attribute(data_type: str, text: str | None) -> list[Found] | None:
     base, _, label = data_type.partition(".")
     if text is None or base == "Binary":
         return None
     if label == "Array":
         try:
-            items = json.loads(text)
+            items = json.loads(text, parse_constant=_no_json)
         except (ValueError, RecursionError):
             return None
         if not isinstance(items, list):
@@ -81,15 +87,16 @@ def _of_attribute(data_type: str, text: str | None) -> list[Found] | None:
         return [Found(item) for item in items if not isinstance(item, list | dict)]
     if base == "Number":
         try:
-            return [Found(float(text))]
+            number = float(text)
         except ValueError:
             return None
+        return None if math.isnan(number) else [Found(number)]
     return [Found(text)]
 
 
 def _of_body(body: str) -> Values | None:
     try:
-        document = json.loads(body)
+        document = json.loads(body, parse_constant=_no_json)
     except (ValueError, RecursionError):
         return None
     if not isinstance(document, dict):

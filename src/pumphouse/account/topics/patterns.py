@@ -18,6 +18,7 @@ Check = Callable[[Value], bool]
 MAX_NUMBER = 1e9
 DIGITS = 5
 _SCALE = 100_000  # ten to the power of DIGITS
+_BEYOND = 10**400 * _SCALE
 
 
 class BadPatternError(Exception):
@@ -70,7 +71,9 @@ def scaled(number: float) -> int:
     """A number in units of its last digit that counts."""
     if isinstance(number, int):
         return number * _SCALE
-    return round(number * _SCALE) if math.isfinite(number) else 0
+    if math.isfinite(number):
+        return round(number * _SCALE)
+    return _BEYOND if number > 0 else -_BEYOND  # 1e400 in a body: larger than all, equal to none
 
 
 def checked_number(text: str) -> int | float:
