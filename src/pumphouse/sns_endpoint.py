@@ -18,7 +18,7 @@ from typing import Any
 
 from pumphouse.app import App, Handler
 from pumphouse.backend import Backend
-from pumphouse.clock import timeout
+from pumphouse.clock import RealClock, timeout
 from pumphouse.content import UndecodableError
 from pumphouse.errors import PumphouseError, RefusedConfigError, RefusedError, UsageError
 from pumphouse.notifications.document import (
@@ -59,12 +59,14 @@ class SnsEndpoint:
     - `topics`: by ARN the handler (declared with `app.subscriber`) of each topic that may deliver.
       Everything else is refused, and no other subscription is confirmed: anyone who has an account
       of AWS can have SNS sign something.
-    - `verify`: whether signatures are verified; `verifier` is who does, by default one that fetches
-      SNS's certificates. Raw delivery is not signed, so it is refused while this is on.
+    - `verify`: whether signatures are verified; `verifier` is who does, by default the app's or one
+      that fetches SNS's certificates. Raw delivery is not signed, so it is refused while this is
+      on.
     - `confirm`: whether subscriptions are confirmed, over `backend`, which is the app's own where
       none is given.
-    - `max_concurrency`: how many handlers run at once for it; what comes beyond is answered 429.
-    - `answer_seconds`: how long a handler gets before it is cancelled and SNS tries again.
+    - `max_concurrency`: how many requests are verified and handled at once; what comes beyond is
+      answered 429.
+    - `answer_seconds`: how long both may take before they are cancelled and SNS tries again.
 
     The app has to run. Under a server that speaks ASGI's lifespan it is started here, over
     `backend`, if it does not run yet. `attempt` is always 1 for a message that came this way, as
@@ -97,6 +99,7 @@ class SnsEndpoint:
             raise UsageError("no topic may deliver; name one, with its handler")
         if max_concurrency < 1 or max_body_bytes < 1 or not answer_seconds > 0:
             raise UsageError("max_concurrency, max_body_bytes and answer_seconds are above 0")
+        verifier = verifier or app.sns_verifier
         if verify and verifier is None:
             from pumphouse.http.fetch import fetch
 
@@ -152,6 +155,19 @@ class SnsEndpoint:
         if (body := await self._body(receive)) is None:
             return 413, f"more than {self._max_body_bytes} bytes"
         headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        if self._busy >= self._most:
+            return 429, f"{self._most} requests are at work"
+        running: Running | None = self.app.run_now
+        self._busy += 1
+        try:
+            async with timeout(running.clock if running else RealClock(), self._answer_seconds):
+                return await self._answer(headers, body)
+        except TimeoutError:
+            return 503, f"the handler took longer than {self._answer_seconds:g} s"
+        finally:
+            self._busy -= 1
+
+    async def _answer(self, headers: Mapping[bytes, str], body: bytes) -> tuple[int, str]:
         try:
             if headers.get(b"x-amz-sns-rawdelivery", "").lower() == "true":
                 return await self._raw(headers, body)
@@ -229,8 +245,6 @@ class SnsEndpoint:
         runner = next(
             each.runner for each in running.consumers if each.subscription is subscription
         )
-        if self._busy >= self._most:
-            return 429, f"{self._most} handlers are at work"
         try:
             if subscription.claim_check is None:
                 subscription.plan.payload_of(raw)
@@ -242,17 +256,10 @@ class SnsEndpoint:
         delivery.restored = raw  # it has no envelope any more, whatever its queue's have
         delivery.move(RUNNING)
         delivery.started_at = now
-        self._busy += 1
-        try:
-            async with timeout(running.clock, self._answer_seconds):
-                if subscription.batch is not None:
-                    [outcome] = await runner.run_batch([delivery])
-                else:
-                    outcome = await runner.run(delivery)
-        except TimeoutError:
-            return 503, f"the handler took longer than {self._answer_seconds:g} s"
-        finally:
-            self._busy -= 1
+        if subscription.batch is not None:
+            [outcome] = await runner.run_batch([delivery])
+        else:
+            outcome = await runner.run(delivery)
         if isinstance(outcome, Ack | Drop):
             return 200, "handled"
         if isinstance(outcome, Reject):

@@ -371,3 +371,46 @@ async def test_a_certificate_is_fetched_within_bounds() -> None:
             await fetch_over_http(f"{url}/a", 1_000)
     with pytest.raises(NetworkError):
         await fetch_over_http(f"{url}/a.pem", 1_000)
+
+
+async def test_verifying_counts_as_work_and_takes_of_the_same_time(clock: VirtualClock) -> None:
+    """Forged posts that name one certificate each can't make more fetches than requests may run."""
+    fetching: list[str] = []
+
+    async def fetch(url: str, max_bytes: int) -> bytes:
+        fetching.append(url)
+        await clock.sleep(60)
+        return b""
+
+    account = Account(clock=clock)
+    await account.execute(CreateQueue("q"))
+    app = App("svc", sns_verifier=Verifier(fetch, clock=clock))
+
+    @app.subscriber("q")
+    async def handle(body: str) -> None:
+        raise AssertionError("nothing of this is signed")
+
+    endpoint = SnsEndpoint(app, {ARN: handle}, max_concurrency=2, answer_seconds=14)
+
+    def forged(n: int) -> bytes:
+        return json.dumps(
+            {
+                "Type": "Notification",
+                "MessageId": str(n),
+                "TopicArn": ARN,
+                "Message": "forged",
+                "Timestamp": "2026-01-01T00:00:00.000Z",
+                "SignatureVersion": "2",
+                "Signature": "c2ln",
+                "SigningCertURL": f"https://sns.us-east-1.amazonaws.com/{n}.pem",
+                "UnsubscribeURL": "https://sns.us-east-1.amazonaws.com/",
+            }
+        ).encode()
+
+    async with app.running(account):
+        asked = [asyncio.create_task(ask(endpoint, forged(n))) for n in range(20)]
+        await clock.settle()
+        assert len(fetching) == 2
+        assert [task.result()[0] for task in asked if task.done()] == [429] * 18
+        await clock.advance(14)
+        assert sorted(task.result()[0] for task in asked) == [429] * 18 + [503] * 2
