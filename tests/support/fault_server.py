@@ -93,7 +93,6 @@ class Ledger:
     deleted: Counter[str] = field(default_factory=Counter)  # by receipt handle
     requests: list[Request] = field(default_factory=list)
     connections: int = 0
-    most_at_once: int = 0
     _known: set[str] = field(default_factory=set)
 
     def store(self, message: dict[str, Any]) -> None:
@@ -205,9 +204,6 @@ class _Peer(asyncio.Protocol):
         self.server.ledger.connections += 1
         self.number = self.server.ledger.connections
         self.server._live.add(self)
-        self.server.ledger.most_at_once = max(
-            self.server.ledger.most_at_once, len(self.server._live)
-        )
         self.server.idle.clear()
 
     def connection_lost(self, exc: Exception | None) -> None:
