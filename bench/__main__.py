@@ -15,6 +15,7 @@ import ast
 import datetime as dt
 import os
 import platform
+import signal
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -50,20 +51,23 @@ def title(path: Path) -> str:
 
 def run(path: Path) -> tuple[str, bool]:
     """What a script printed, and whether it ended well."""
+    script = subprocess.Popen(
+        [sys.executable, "-u", str(path), *SHORTER.get(path.stem, ())],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1"},
+        start_new_session=True,  # so that the servers it started end with it
+    )
     try:
-        done = subprocess.run(
-            [sys.executable, "-u", str(path), *SHORTER.get(path.stem, ())],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1"},
-        )
-    except subprocess.TimeoutExpired as late:
-        printed = (late.stdout or b"").decode(errors="replace")
+        printed, complaints = script.communicate(timeout=TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(script.pid, signal.SIGKILL)
+        printed, _ = script.communicate()
         return f"{printed}\nIt did not end in {TIMEOUT_SECONDS} seconds.", False
-    if done.returncode:
-        return f"{done.stdout}{done.stderr[-2000:]}\nexit code {done.returncode}", False
-    return done.stdout, True
+    if script.returncode:
+        return f"{printed}{complaints[-2000:]}\nexit code {script.returncode}", False
+    return printed, True
 
 
 def page(sections: list[str], command: str) -> str:
