@@ -78,15 +78,15 @@ class Handler(Generic[P, R]):
 class App:
     """Handlers and the queues that they read.
 
-    ::
+    ```python
+    app = App("orders")
 
-        app = App("orders")
+    @app.subscriber("orders.fifo", concurrency=20)
+    async def handle(order: Order) -> None: ...
 
-        @app.subscriber("orders.fifo", concurrency=20)
-        async def handle(order: Order) -> None: ...
-
-        async with app.running(backend):
-            ...
+    async with app.running(backend):
+        ...
+    ```
 
     - `drain_seconds`: how long running handlers get at a stop before they are cancelled and their
       messages given back.
@@ -235,12 +235,14 @@ class App:
         clock: Clock | None = None,
         drain_seconds: float | None = None,
         record_calls: bool = False,
+        receive: bool = True,
     ) -> AsyncIterator[Running]:
         """Run the app for as long as the body does; leaving it drains.
 
         Without a backend it connects as `pumphouse.connect()` does, and closes that connection at
         the end. The clock is the backend's own, where it has one. `record_calls` keeps every call
-        of a handler in `handler.calls`.
+        of a handler in `handler.calls`. Without `receive` no queue is read: for whoever brings the
+        messages, as AWS Lambda does.
 
         Raises `ConfigError` where a queue or a policy is not as declared.
         """
@@ -253,6 +255,7 @@ class App:
             drain_seconds=self.drain_seconds if drain_seconds is None else drain_seconds,
             lifespans=tuple(self._lifespans),
             record_calls=record_calls,
+            receive=receive,
         )
         self._running = running
         self._last_run = running

@@ -1,16 +1,14 @@
 """Every exception of pumphouse, by whose fault it is and what a caller can do about it.
 
-====================  =========================================  =================================
-Class                 Whose fault                                What to do
-====================  =========================================  =================================
-`UsageError`          the caller's; nothing was sent             correct the call
-`RefusedError`        the message or request, says AWS           do not send it again as it is
-`ConfigError`         queue, credentials or settings             an operator has to act
-`ThrottledError`      nobody's                                   wait `retry_after_seconds`
-`TransientError`      the service's                              send it again
-`NetworkError`        the network's; nothing was processed       send it again
-`OutcomeUnknownError` the answer was lost                        FIFO: send again; else decide
-====================  =========================================  =================================
+| Class | Whose fault | What to do |
+|---|---|---|
+| `UsageError` | the caller's; nothing was sent | correct the call |
+| `RefusedError` | the message or request, says AWS | do not send it again as it is |
+| `ConfigError` | queue, credentials or settings | an operator has to act |
+| `ThrottledError` | nobody's | wait `retry_after_seconds` |
+| `TransientError` | the service's | send it again |
+| `NetworkError` | the network's; nothing was processed | send it again |
+| `OutcomeUnknownError` | the answer was lost | FIFO: send again; else decide |
 
 How an AWS error code finds its class is in `protocol/faults.py`.
 """

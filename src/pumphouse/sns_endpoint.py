@@ -52,9 +52,9 @@ _log = logging.getLogger("pumphouse.sns")
 class SnsEndpoint:
     """Receives what SNS delivers, and hands it to handlers of an app.
 
-    ::
-
-        endpoint = SnsEndpoint(app, {"arn:aws:sns:eu-west-1:123456789012:orders": handle})
+    ```python
+    endpoint = SnsEndpoint(app, {"arn:aws:sns:eu-west-1:123456789012:orders": handle})
+    ```
 
     - `topics`: by ARN the handler (declared with `app.subscriber`) of each topic that may deliver.
       Everything else is refused, and no other subscription is confirmed: anyone who has an account
