@@ -241,10 +241,11 @@ class Runner:
 
     async def _call(self, delivery: Delivery, payload: Any) -> Any:
         message = self.message_of(delivery)
+        call = partial(self._through, message, partial(self._handler, payload))
         if self._recorder is not None:
             value: Any = STOPPED
             try:
-                value = await self._within_time(delivery, partial(self._through, payload, message))
+                value = await self._within_time(delivery, call)
             except asyncio.CancelledError:
                 raise
             except BaseException as error:
@@ -253,15 +254,11 @@ class Runner:
             finally:
                 self._recorder(payload, message, value)
             return value
-        return await self._within_time(delivery, partial(self._through, payload, message))
+        return await self._within_time(delivery, call)
 
-    async def _through(self, payload: Any, message: Message) -> Any:
+    async def _through(self, message: Message, handler: CallNext) -> Any:
         """The handler, inside the middleware."""
-
-        async def innermost(message: Message) -> Any:
-            return await self._handler(payload, message)
-
-        call: CallNext = innermost
+        call = handler
         for middleware in reversed(self._middleware):
             call = _inside(middleware, call)
         return await call(message)
