@@ -11,13 +11,14 @@ import asyncio
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pumphouse.addressing import QueueUrls, Topic, TopicArns
 from pumphouse.backend import Backend
 from pumphouse.clock import Clock, RealClock, VirtualClock
 from pumphouse.errors import ClosedError
 from pumphouse.model import Message
+from pumphouse.notifications.reading import Reading
 from pumphouse.notifications.signatures import Verifier
 from pumphouse.subscriber.consumer import Consumer
 from pumphouse.subscriber.decoding import encode_reply
@@ -30,7 +31,7 @@ from pumphouse.subscriber.stopping import stop
 from pumphouse.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from pumphouse.app import App, Lifespan
+    from pumphouse.app import App, Handler, Lifespan
     from pumphouse.sink import Sink
 
 _BROKEN_OFF = "the app was stopped before it had started"
@@ -44,7 +45,8 @@ class Running:
     """The run of an app: `async with` starts and drains it.
 
     `request_stop` begins the drain, a second time it cancels the handlers at once; `stopped` waits
-    for a request to stop or for the last subscription to end.
+    for a request to stop or for the last subscription to end. Without `receive` no queue is read:
+    lifespans and publishers are open, and whoever has the messages calls the `runner_for` them.
     """
 
     def __init__(
@@ -56,10 +58,12 @@ class Running:
         drain_seconds: float,
         lifespans: tuple[Lifespan, ...],
         record_calls: bool = False,
+        receive: bool = True,
     ) -> None:
         self.app = app
         self.consumers: list[Consumer] = []
         self._record_calls = record_calls
+        self._receive = receive
         self._given = backend
         self._backend: Backend | None = backend
         self._clock = clock
@@ -192,7 +196,8 @@ class Running:
             async with AsyncExitStack() as stack:
                 await self._open(stack)
                 async with asyncio.TaskGroup() as tasks:
-                    await self._start_consumers(tasks, stack)
+                    if self._receive:
+                        await self._start_consumers(tasks, stack)
                     self._started.set_result(None)
                     try:
                         await self._stop.wait()
@@ -232,7 +237,7 @@ class Running:
     async def _start_consumers(self, tasks: asyncio.TaskGroup, stack: AsyncExitStack) -> None:
         urls, topics = QueueUrls(self.backend), TopicArns(self.backend)
         handlers = self.app.handlers
-        verifier = self._verifier()
+        verifier = self.verifier()
         ready: list[Ready] = [
             await prepare(handler.subscription, self.backend, urls, verifier)
             for handler in handlers
@@ -241,23 +246,12 @@ class Running:
         for handler, found in zip(handlers, ready, strict=True):
             subscription = handler.subscription
             stats = Stats()
-            publish = None
             if (to := subscription.publish) is not None:
                 if isinstance(to, Topic):
                     await topics.resolve(to)
                 else:
                     await urls.resolve(to)
-                publish = partial(self._publish, to)
-            runner = Runner(
-                subscription,
-                self.clock,
-                self.app.hooks,
-                stats,
-                publish=publish,
-                middleware=self.app.middleware,
-                recorder=handler.record if self._record_calls else None,
-                reading=found.reading,
-            )
+            runner = self.runner_for(handler, stats, found.reading)
             self.consumers.append(
                 Consumer(
                     subscription,
@@ -280,6 +274,22 @@ class Running:
         for consumer in self.consumers:
             consumer.pump.kick()
 
+    def runner_for(
+        self, handler: Handler[..., Any], stats: Stats, reading: Reading | None = None
+    ) -> Runner:
+        """What calls a handler of the app: with its middleware, its replies published here."""
+        to = handler.subscription.publish
+        return Runner(
+            handler.subscription,
+            self.clock,
+            self.app.hooks,
+            stats,
+            publish=None if to is None else partial(self._publish, to),
+            middleware=self.app.middleware,
+            recorder=handler.record if self._record_calls else None,
+            reading=reading,
+        )
+
     async def _stop_consumers(self) -> None:
         async with asyncio.TaskGroup() as stops:
             for consumer in self.consumers:
@@ -289,7 +299,7 @@ class Running:
         if all(consumer.pump.ended for consumer in self.consumers):
             self._stop.set()
 
-    def _verifier(self) -> Verifier | None:
+    def verifier(self) -> Verifier | None:
         """Who verifies signatures: the one that was given, or one that fetches over HTTP; None
         where no queue wants it."""
         if not any(each.queue.verify_sns_signatures for each in self.app.subscriptions):
