@@ -18,9 +18,10 @@ from pumphouse.backend import Backend
 from pumphouse.claim_check import ClaimCheck
 from pumphouse.clock import Clock, RealClock, VirtualClock
 from pumphouse.errors import ClosedError, UsageError
+from pumphouse.health.monitor import health_of
 from pumphouse.hooks import Hooks
 from pumphouse.model import Message
-from pumphouse.running import Running, StoppedWhileStarting, health_of
+from pumphouse.running import Running, StoppedWhileStarting
 from pumphouse.subscriber.outcomes import DEFAULT_BACKOFF, DelayRule, ErrorPolicy
 from pumphouse.subscriber.plan import plan_for
 from pumphouse.subscriber.queue import Queue, as_queue, same_queue
@@ -315,12 +316,18 @@ class App:
         return self._running.sink(queue)
 
     @property
+    def last_run(self) -> Running | None:
+        """The run that goes on, or the last one that did; None before the first."""
+        return self._last_run
+
+    @property
     def run_now(self) -> Running | None:
         """The app at work, or None while it is not."""
         return self._running
 
     def health(self) -> dict[str, dict[str, object]]:
-        """How each subscription is: `status` (healthy, unhealthy, ended), and why."""
+        """How each subscription is, by queue: `status` (healthy, unhealthy, ended), `reason`,
+        what it holds, and its counters; see `pumphouse.health.QueueState`."""
         return health_of(self._running)
 
     @property

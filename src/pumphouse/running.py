@@ -11,7 +11,7 @@ import asyncio
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pumphouse.addressing import QueueUrls, Topic, TopicArns
 from pumphouse.backend import Backend
@@ -71,6 +71,8 @@ class Running:
         self._lifespans = lifespans
         self._sinks: dict[str | Topic, Sink] = {}
         self._closed = False
+        self._up = False
+        self._over = False
         self._stop = asyncio.Event()
         self._harder = asyncio.Event()
 
@@ -99,6 +101,15 @@ class Running:
     @property
     def stopping(self) -> bool:
         return self._stop.is_set()
+
+    @property
+    def state(self) -> Literal["starting", "running", "draining", "stopped"]:
+        """Where in its life it is. May be asked in any thread."""
+        if self._over:
+            return "stopped"
+        if self._stop.is_set():
+            return "draining"
+        return "running" if self._up else "starting"
 
     def request_stop(self) -> None:
         """Drain; when it drains already, cancel the handlers now. Still releases everything.
@@ -198,6 +209,7 @@ class Running:
                 async with asyncio.TaskGroup() as tasks:
                     if self._receive:
                         await self._start_consumers(tasks, stack)
+                    self._up = True
                     self._started.set_result(None)
                     try:
                         await self._stop.wait()
@@ -220,6 +232,7 @@ class Running:
                 error = StoppedWhileStarting(_BROKEN_OFF)
             self._started.set_exception(_single(error))
         finally:
+            self._over = True
             self._stop.set()  # nobody waits for one that is over
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -324,21 +337,6 @@ class Running:
         self._closed = True
         for sink in self._sinks.values():
             await sink.aclose()
-
-
-def health_of(running: Running | None) -> dict[str, dict[str, object]]:
-    """Each subscription's `status`, the `reason` where it is not healthy, and what it holds."""
-    if running is None:
-        return {}
-    return {
-        consumer.name: {
-            "status": consumer.health,
-            "reason": consumer.pump.reason,
-            "held": len(consumer.exits.live),
-            "running": len(consumer.exits.at_work),
-        }
-        for consumer in running.consumers
-    }
 
 
 def _open(tasks: asyncio.TaskGroup) -> bool:

@@ -93,6 +93,11 @@ class Consumer:
         return "healthy" if self.pump.healthy else "unhealthy"
 
     @property
+    def requests(self) -> int:
+        """Every request that was made for it: receives, settlement, and dead letters."""
+        return self.pump.requests + self.exits.requests
+
+    @property
     def stopping(self) -> bool:
         return self.exits.stopping
 

@@ -44,6 +44,7 @@ class DeadLetters:
         self._queue_url = queue_url
         self._clock = clock
         self._source = source
+        self.requests = 0
 
     async def send(self, delivery: Delivery, reason: str, attempts: int) -> None:
         """Send it and see it confirmed. Raises what the last of several tries raised."""
@@ -88,6 +89,7 @@ class DeadLetters:
             await self._clock.sleep(wait)
 
     async def _send(self, operation: SendMessage, attributes: Attributes) -> None:
+        self.requests += 1
         answer = await self._backend.execute(operation)
         if answer.md5_of_message_body != (body := md5_of_body(operation.message_body)):
             raise Md5MismatchError("body", body, answer.md5_of_message_body)

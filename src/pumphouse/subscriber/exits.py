@@ -102,6 +102,12 @@ class Exits:
             else None
         )
 
+    @property
+    def requests(self) -> int:
+        """The requests that settled what left, and carried what failed."""
+        carried = self._dead_letters.requests if self._dead_letters is not None else 0
+        return self.settlement.requests + carried
+
     # --- after a handler ------------------------------------------------------------------------
 
     def finish(self, delivery: Delivery, outcome: Outcome | Stopped) -> None:
