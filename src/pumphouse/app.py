@@ -22,10 +22,10 @@ from pumphouse.health.monitor import health_of
 from pumphouse.hooks import Hooks
 from pumphouse.model import Message
 from pumphouse.running import Running, StoppedWhileStarting
+from pumphouse.subscriber.chain import Middleware
 from pumphouse.subscriber.outcomes import DEFAULT_BACKOFF, DelayRule, ErrorPolicy
 from pumphouse.subscriber.plan import plan_for
 from pumphouse.subscriber.queue import Queue, as_queue, same_queue
-from pumphouse.subscriber.runner import Middleware
 from pumphouse.subscriber.subscription import Subscription, UndecodablePolicy
 
 if TYPE_CHECKING:

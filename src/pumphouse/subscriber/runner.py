@@ -1,16 +1,16 @@
 """From a delivery to an outcome: decode, call the handler, judge what came of it.
 
 A handler ends in one of five ways: it returns an outcome (or nothing), it returns a reply that is
-published and confirmed first, it raises, it takes too long, or it is cancelled. Nothing that a
-handler does escapes from here but its outcome. What the outcome does to the message is
-`consumer.py`'s.
+published and confirmed first, it raises, it takes too long, or it is cancelled. Around all of that
+goes the middleware (`chain.py`). Nothing that they do escapes from here but the outcome. What it
+does to the message is `exits.py`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from inspect import isawaitable
@@ -24,6 +24,14 @@ from pumphouse.errors import BlobDamagedError, BlobMissingError, UsageError
 from pumphouse.hooks import Hooks
 from pumphouse.model import Lease, Message
 from pumphouse.notifications.reading import Reading
+from pumphouse.subscriber.chain import (
+    Chain,
+    Middleware,
+    Surroundings,
+    check_middleware,
+    layers,
+    was_logged,
+)
 from pumphouse.subscriber.delivery import Delivery
 from pumphouse.subscriber.events import Undecodable
 from pumphouse.subscriber.outcomes import (
@@ -45,8 +53,6 @@ from pumphouse.subscriber.threads import Threads
 _log = logging.getLogger("pumphouse.subscriber")
 
 Publish = Callable[[Reply, Message], Awaitable[None]]
-CallNext = Callable[[Message], Awaitable[Any]]
-Middleware = Callable[[Message, CallNext], Awaitable[Any]]
 Recorder = Callable[[Any, Message, Any], None]
 
 
@@ -55,6 +61,7 @@ class Stopped:
 
 
 STOPPED = Stopped()
+_Single = tuple[Delivery, Message | None]
 
 
 class Runner:
@@ -68,7 +75,7 @@ class Runner:
         stats: Stats,
         *,
         publish: Publish | None = None,
-        middleware: tuple[Middleware, ...] = (),
+        middleware: Sequence[Middleware] = (),
         recorder: Recorder | None = None,
         reading: Reading | None = None,
     ) -> None:
@@ -81,7 +88,6 @@ class Runner:
         self._hooks = hooks
         self._stats = stats
         self._publish = publish
-        self._middleware = middleware
         self._recorder = recorder
         self._epoch = clock.now() - clock.monotonic()
         self._ignored_value = False
@@ -90,15 +96,28 @@ class Runner:
             if self._plan.is_async
             else Threads(subscription.concurrency, f"pumphouse-{self._plan.name}")
         )
+        self._chain = self._chain_of(middleware)
         # the way that costs nothing but the call
         self._direct = (
             self._plan.payload_only
             and self._plan.is_async
-            and not middleware
+            and self._chain is None
             and publish is None
             and recorder is None
             and subscription.timeout_seconds is None
         )
+
+    def _chain_of(self, middleware: Sequence[Middleware]) -> Chain | None:
+        name = self._subscription.queue.known_as.name
+        batch = self._plan.batch
+        check_middleware(middleware, f"subscriber of {name!r}: ", batch=batch)
+        surroundings = Surroundings(name, self._clock, self._hooks, self.outcome_of)
+        found = layers(middleware, "receive_batch" if batch else "receive", surroundings)
+        if not found:
+            return None
+        if batch:
+            return Chain(found, self._handled_batch, self._judge_batch)
+        return Chain(found, self._handled, self._judge)
 
     @property
     def busy_threads(self) -> int:
@@ -114,42 +133,39 @@ class Runner:
         if self._wrapped and (failed := await self._unwrap(delivery)) is not None:
             return failed
         try:
-            payload = self._plan.payload_of(delivery.restored or delivery.raw)
-        except UndecodableError as error:
-            return self.undecodable(delivery, error)
-        try:
             if self._direct:
+                payload = self._plan.payload_of(delivery.restored or delivery.raw)
                 value = await self._plan.function(payload)
-            else:
-                value = await self._call(delivery, payload)
+                return ACK if value is None else await self._outcome_of_value(value, delivery)
+            message = self.message_of(delivery)
+            if self._chain is None:
+                return await self._handled(message, (delivery, message))
+            outcome: Outcome = await self._chain.run(message, (delivery, message))
+            return outcome
         except asyncio.CancelledError as error:
             return self._cancelled(delivery, error)
         except KeyboardInterrupt:
             raise  # it is meant for the program
         except BaseException as error:
             return self._raised(delivery, error)
-        if value is None:
-            return ACK
-        outcome = outcome_of_value(value)
-        return await self._replied(delivery, value) if outcome is None else outcome
 
     async def run_batch(self, deliveries: list[Delivery]) -> list[Outcome | Stopped]:
         """Run the handler once for several; an outcome for each, in order."""
-        outcomes: dict[int, Outcome | Stopped] = {}
-        good: list[tuple[int, Delivery, Any]] = []
-        for place, delivery in enumerate(deliveries):
+        outcomes: dict[Delivery, Outcome | Stopped] = {}
+        batch: list[_Single] = []
+        wanted = self._chain or self._recorder or self._plan.message is not None
+        for delivery in deliveries:
             if self._wrapped and (failed := await self._unwrap(delivery)) is not None:
-                outcomes[place] = failed
+                outcomes[delivery] = failed
                 continue
             try:
-                raw = delivery.restored or delivery.raw
-                good.append((place, delivery, self._plan.payload_of(raw)))
+                batch.append((delivery, self.message_of(delivery) if wanted else None))
             except UndecodableError as error:
-                outcomes[place] = self.undecodable(delivery, error)
-        if good:
-            for (place, _, _), outcome in zip(good, await self._run_good(good), strict=True):
-                outcomes[place] = outcome
-        return [outcomes[place] for place in range(len(deliveries))]
+                outcomes[delivery] = self.undecodable(delivery, error)
+        if batch:
+            found = await self._run_whole(batch)
+            outcomes.update(zip([delivery for delivery, _ in batch], found, strict=True))
+        return [outcomes[delivery] for delivery in deliveries]
 
     def message_of(self, delivery: Delivery) -> Message:
         """The delivery as its handler sees it."""
@@ -192,24 +208,37 @@ class Runner:
             )
             return None
 
+    def outcome_of(self, error: BaseException) -> Outcome:
+        """What an error means that leaves the handler and its middleware."""
+        if isinstance(error, UndecodableError):
+            reason = str(error)
+            policy = self._subscription.undecodable
+            if policy == "drop":
+                return Drop(reason)
+            return Reject(reason) if policy == "reject" else Retry(reason=reason)
+        try:
+            return outcome_of_error(error, self._subscription.on_error)
+        except Exception:
+            _log.exception("on_error of %s failed", self._subscription.queue.name)
+            return Retry(reason=describe(error))
+
     def undecodable(self, delivery: Delivery, error: UndecodableError) -> Outcome:
         """The outcome of a message that its handler can't be given."""
         policy = self._subscription.undecodable
         self._stats.undecodable += 1
         reason = str(error)
-        _log.warning(
-            "%s: message %s is undecodable (%s); policy: %s",
-            self._subscription.queue.name,
-            delivery.message_id,
-            reason,
-            policy,
-        )
+        if not was_logged(error, delivery.lease):
+            _log.warning(
+                "%s: message %s is undecodable (%s); policy: %s",
+                self._subscription.queue.name,
+                delivery.message_id,
+                reason,
+                policy,
+            )
         self._hooks.emit(
             Undecodable(self._subscription.queue.name, delivery.message_id, policy, reason)
         )
-        if policy == "drop":
-            return Drop(reason)
-        return Reject(reason) if policy == "reject" else Retry(reason=reason)
+        return self.outcome_of(error)
 
     async def _unwrap(self, delivery: Delivery) -> Outcome | Stopped | None:
         """Take a delivery out of its envelope, and fetch the body of one that carries a ticket;
@@ -217,11 +246,11 @@ class Runner:
         raw = delivery.restored or delivery.raw  # one that came without its envelope is restored
         try:
             if self._reading is not None and delivery.restored is None:
-                raw = await self._within_time(delivery, partial(self._reading.verified, raw))
+                raw = await self._within_time(partial(self._reading.verified, raw))
             body, attributes = raw.body, raw.message_attributes
             if self._check is not None:
                 body, attributes = await self._within_time(
-                    delivery, partial(self._check.restore, body, attributes)
+                    partial(self._check.restore, body, attributes)
                 )
         except asyncio.CancelledError as error:
             return self._cancelled(delivery, error)
@@ -239,29 +268,55 @@ class Runner:
 
     # --- one message ----------------------------------------------------------------------------
 
-    async def _call(self, delivery: Delivery, payload: Any) -> Any:
-        message = self.message_of(delivery)
-        call = partial(self._through, message, partial(self._handler, payload))
-        if self._recorder is not None:
-            value: Any = STOPPED
-            try:
-                value = await self._within_time(delivery, call)
-            except asyncio.CancelledError:
-                raise
-            except BaseException as error:
-                value = error
-                raise
-            finally:
-                self._recorder(payload, message, value)
-            return value
-        return await self._within_time(delivery, call)
+    async def _handled(self, message: Message, context: tuple[Delivery, Message]) -> Outcome:
+        """What comes of the handler for one message, as the innermost middleware passes it on."""
+        delivery, original = context
+        payload = self._payload_of(delivery, message, original)
+        call = partial(self._handler, payload, message)
+        if self._recorder is None:
+            value = await self._within_time(call)
+        else:
+            value = await self._recorded(call, [payload], [message])
+        return ACK if value is None else await self._outcome_of_value(value, delivery)
 
-    async def _through(self, message: Message, handler: CallNext) -> Any:
-        """The handler, inside the middleware."""
-        call = handler
-        for middleware in reversed(self._middleware):
-            call = _inside(middleware, call)
-        return await call(message)
+    def _payload_of(self, delivery: Delivery, message: Any, original: Message | None) -> Any:
+        if (
+            message is not original
+            and isinstance(message, Message)
+            and original is not None
+            and message.body is not original.body  # a middleware has written another one
+        ):
+            return self._plan.decode(message.body) if self._plan.decode else None
+        return self._plan.payload_of(delivery.restored or delivery.raw)
+
+    async def _recorded(
+        self, call: Callable[[], Awaitable[Any]], payloads: list[Any], messages: Sequence[Any]
+    ) -> Any:
+        value: Any = STOPPED
+        try:
+            value = await self._within_time(call)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            value = error
+            raise
+        finally:
+            if self._recorder is not None:
+                for payload, message in zip(payloads, messages, strict=True):
+                    self._recorder(payload, message, value)
+        return value
+
+    async def _judge(
+        self, value: Any, _message: Message, context: tuple[Delivery, Message]
+    ) -> Outcome:
+        return await self._outcome_of_value(value, context[0])
+
+    async def _outcome_of_value(self, value: Any, delivery: Delivery) -> Outcome:
+        """The outcome that a handler or a middleware returned; a reply is published for it."""
+        if (outcome := outcome_of_value(value)) is None:
+            await self._reply(value, delivery)
+            outcome = ACK
+        return outcome
 
     async def _handler(self, payload: Any, message: Any) -> Any:
         call = partial(self._plan.function, **self._plan.arguments(payload, message))
@@ -292,7 +347,7 @@ class Runner:
             raise cancelled
         return future.result()
 
-    async def _within_time(self, delivery: Delivery, call: Callable[[], Awaitable[Any]]) -> Any:
+    async def _within_time(self, call: Callable[[], Awaitable[Any]]) -> Any:
         limit = self._subscription.timeout_seconds
         if limit is None:
             return await call()
@@ -305,7 +360,7 @@ class Runner:
                 raise TimeoutError(f"the handler took longer than {limit:g} s") from error
             raise
 
-    async def _replied(self, delivery: Delivery, value: Any) -> Outcome | Stopped:
+    async def _reply(self, value: Any, delivery: Delivery) -> None:
         if self._publish is None:
             if not self._ignored_value:
                 self._ignored_value = True
@@ -314,15 +369,9 @@ class Runner:
                     self._subscription.queue.name,
                     type(value).__name__,
                 )
-            return ACK
+            return
         reply = value if isinstance(value, Reply) else Reply(value)
-        try:
-            await self._publish(reply, self.message_of(delivery))
-        except asyncio.CancelledError as error:
-            return self._cancelled(delivery, error)
-        except Exception as error:
-            return self._raised(delivery, error)
-        return ACK
+        await self._publish(reply, self.message_of(delivery))
 
     def _cancelled(self, delivery: Delivery, error: asyncio.CancelledError) -> Outcome | Stopped:
         task = asyncio.current_task()
@@ -331,58 +380,87 @@ class Runner:
         return self._raised(delivery, error)  # the handler's own doing
 
     def _raised(self, delivery: Delivery, error: BaseException) -> Outcome:
-        try:
-            outcome = outcome_of_error(error, self._subscription.on_error)
-        except Exception:
-            _log.exception("on_error of %s failed", self._subscription.queue.name)
-            outcome = Retry(reason=describe(error))
-        _log.log(
-            logging.INFO if isinstance(outcome, Ack) else logging.WARNING,
-            "%s: message %s, attempt %d: %s",
-            self._subscription.queue.name,
-            delivery.message_id,
-            delivery.attempt,
-            describe(error),
-            exc_info=error,
-        )
+        if isinstance(error, UndecodableError):
+            return self.undecodable(delivery, error)
+        outcome = self.outcome_of(error)
+        if not was_logged(error, delivery.lease):
+            _log.log(
+                logging.INFO if isinstance(outcome, Ack) else logging.WARNING,
+                "%s: message %s, attempt %d: %s",
+                self._subscription.queue.name,
+                delivery.message_id,
+                delivery.attempt,
+                describe(error),
+                exc_info=error,
+            )
         return outcome
 
     # --- batches --------------------------------------------------------------------------------
 
-    async def _run_good(
-        self, good: list[tuple[int, Delivery, Any]]
-    ) -> list[Outcome] | list[Outcome | Stopped]:
-        first = good[0][1]
-        payloads = [payload for _, _, payload in good]
-        wanted = self._plan.message is not None or self._recorder is not None
-        messages = [self.message_of(delivery) for _, delivery, _ in good] if wanted else []
-        value: Any = STOPPED
+    async def _run_whole(self, batch: list[_Single]) -> list[Outcome | Stopped]:
+        """A batch through its middleware and its handler."""
+        outcomes: list[Outcome | Stopped]
         try:
-            value = await self._within_time(first, partial(self._handler, payloads, messages))
+            if self._chain is None:
+                outcomes = [*await self._handled_batch(None, batch)]
+            else:
+                outcomes = await self._chain.run([message for _, message in batch], batch)
         except asyncio.CancelledError as error:
-            outcome = self._cancelled(first, error)
-            return [outcome] * len(good)
+            outcomes = [self._cancelled(delivery, error) for delivery, _ in batch]
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            value = error
-            return [self._raised(delivery, error) for _, delivery, _ in good]
-        finally:
-            if self._recorder is not None:
-                for payload, message in zip(payloads, messages, strict=True):
-                    self._recorder(payload, message, value)
-        try:
-            return _outcomes_of(value, len(good))
-        except UsageError as error:
-            return [self._raised(delivery, error) for _, delivery, _ in good]
+            outcomes = [self._raised(delivery, error) for delivery, _ in batch]
+        return outcomes
+
+    async def _handled_batch(
+        self, messages: list[Message] | None, batch: list[_Single]
+    ) -> list[Outcome]:
+        """What comes of the handler for those messages of the batch that are passed on to it."""
+        outcomes: dict[int, Outcome] = {}
+        payloads: list[Any] = []
+        good: list[Any] = []
+        chosen = batch if messages is None else _chosen(messages, batch)
+        for place, (delivery, original) in enumerate(chosen):
+            message = original if messages is None else messages[place]
+            try:
+                payloads.append(self._payload_of(delivery, message, original))
+                good.append(message)
+            except UndecodableError as error:
+                outcomes[place] = self.undecodable(delivery, error)
+        if payloads:
+            call = partial(self._handler, payloads, good)
+            value = await (
+                self._within_time(call)
+                if self._recorder is None
+                else self._recorded(call, payloads, good)
+            )
+            found = iter(_outcomes_of(value, len(payloads)))
+            for place in range(len(chosen)):
+                if place not in outcomes:
+                    outcomes[place] = next(found)
+        return [outcomes[place] for place in range(len(chosen))]
+
+    async def _judge_batch(
+        self, value: Any, messages: list[Message], _batch: list[_Single]
+    ) -> list[Outcome]:
+        return _outcomes_of(value, len(messages), "a middleware for batches")
 
 
-def _inside(middleware: Middleware, call_next: CallNext) -> CallNext:
-    return lambda message: middleware(message, call_next)
+def _chosen(messages: list[Message], batch: list[_Single]) -> list[_Single]:
+    """The deliveries of these messages, which a middleware may have left out or replaced."""
+    by_lease = {id(delivery.lease): (delivery, message) for delivery, message in batch}
+    try:
+        return [by_lease.pop(id(message.lease)) for message in messages]
+    except (AttributeError, KeyError, TypeError):
+        raise UsageError(
+            "call_next takes a list of messages of its batch, each at most once, not "
+            f"{messages!r:.200}"
+        ) from None
 
 
-def _outcomes_of(value: Any, count: int) -> list[Outcome]:
-    """What a batch handler returned, as one outcome for each message."""
+def _outcomes_of(value: Any, count: int, who: str = "a batch handler") -> list[Outcome]:
+    """What was returned for a batch, as one outcome for each message."""
     if (outcome := outcome_of_value(value)) is not None:
         return [outcome] * count
     if isinstance(value, list | tuple) and len(value) == count:
@@ -390,6 +468,6 @@ def _outcomes_of(value: Any, count: int) -> list[Outcome]:
         if len(outcomes) == count:
             return outcomes
     raise UsageError(
-        f"a batch handler returns None, one outcome, or a list of {count} outcomes (one for each "
+        f"{who} returns None, one outcome, or a list of {count} outcomes (one for each "
         f"message of the batch), not {value!r:.200}"
     )
