@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
+
+_log = logging.getLogger("pumphouse.subscriber")
+
+CORRELATION_HEADER = "correlation-id"
+"""The header that says what a message belongs to. It is taken from a message to everything that
+its handler publishes."""
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
@@ -28,11 +37,36 @@ class Lease:
     `until` is the end of the lease in seconds since the epoch, `lost` whether it is over.
     """
 
-    __slots__ = ("lost", "until")
+    __slots__ = ("_watchers", "lost", "until")
 
     def __init__(self, until: float) -> None:
         self.until = until
         self.lost = False
+        self._watchers: list[Callable[[], object]] = []
+
+    def watch(self, changed: Callable[[], object]) -> Callable[[], None]:
+        """Call `changed()` on the event loop whenever the lease has moved or is over; returns a
+        function that stops it."""
+        self._watchers.append(changed)
+        return partial(self._watchers.remove, changed)
+
+    def move(self, until: float) -> None:
+        """The lease ends at `until` now; the runtime says so."""
+        self.until = until
+        self._tell()
+
+    def end(self) -> None:
+        """The lease is over; the runtime says so."""
+        if not self.lost:
+            self.lost = True
+            self._tell()
+
+    def _tell(self) -> None:
+        for changed in tuple(self._watchers):
+            try:
+                changed()
+            except Exception:
+                _log.exception("a watcher of a lease failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +99,14 @@ class Message:
         return self.body.decode()
 
     @property
+    def correlation_id(self) -> str:
+        """What the message belongs to: its header `correlation-id`, or else its own id.
+
+        Everything that its handler publishes has the same, in that header.
+        """
+        return correlation_of(self.headers.get(CORRELATION_HEADER), self.message_id)
+
+    @property
     def deadline(self) -> float:
         """When the lease ends, in seconds since the epoch; it moves on while it is extended."""
         return self.lease.until
@@ -73,3 +115,8 @@ class Message:
     def lease_lost(self) -> bool:
         """Whether the lease is over: the message is, or will be, with someone else."""
         return self.lease.lost
+
+
+def correlation_of(header: str | bytes | None, message_id: str) -> str:
+    """The correlation id of a message with such a header."""
+    return header if header and isinstance(header, str) else message_id

@@ -112,7 +112,7 @@ class Delivery:
     def show_lease(self) -> None:
         """Let the handler's message see the new end of the lease."""
         if self.lease is not None:
-            self.lease.until = self.lease_epoch + self.lease_until
+            self.lease.move(self.lease_epoch + self.lease_until)
 
     @property
     def group_id(self) -> str | None:

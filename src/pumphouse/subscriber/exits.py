@@ -172,21 +172,22 @@ class Exits:
 
     def _retry(self, delivery: Delivery, outcome: Retry) -> None:
         limit = self._ready.max_attempts
-        self.attempts.ran(delivery.message_id)
-        if limit is not None and delivery.attempt >= limit:
-            self.carry(delivery, outcome.reason or "attempts are used up")
-            return
+        if outcome.counts:
+            self.attempts.ran(delivery.message_id)
+            if limit is not None and delivery.attempt >= limit:
+                self.carry(delivery, outcome.reason or "attempts are used up")
+                return
         delay = outcome.after_seconds
         if delay is None:
             delay = delay_after(self._subscription.retry, delivery.attempt)
         if self._can_wait(delivery, delay):
             self._stats.retried_in_place += 1
-            delivery.attempt += 1
+            delivery.attempt += outcome.counts
             delivery.move(WAITING)
             timer = self._clock.call_later(delay, partial(self._delay_over, delivery))
             self.waiting[delivery] = (timer, self._clock.monotonic() + delay)
             return
-        self._give_back_with_group(delivery, ceil(delay))
+        self._give_back_with_group(delivery, ceil(delay), unrun=not outcome.counts)
 
     def _can_wait(self, delivery: Delivery, delay: float) -> bool:
         """Whether a retry can be made in place: the lease kept, the followers held."""
@@ -218,6 +219,8 @@ class Exits:
         if unrun:
             self._stats.released += 1
             self.attempts.unrun(delivery.message_id)
+        if delivery.lease is not None:
+            delivery.lease.end()  # a thread that is still at it sees that it is not alone any more
         if self._clock.monotonic() >= delivery.lease_until:
             self.lose(delivery, "the lease ended before it could be given back")
         else:
@@ -234,11 +237,11 @@ class Exits:
             self.lanes.done(delivery)
         self.waiting.clear()
 
-    def _give_back_with_group(self, delivery: Delivery, seconds: int) -> None:
+    def _give_back_with_group(self, delivery: Delivery, seconds: int, *, unrun: bool) -> None:
         # a FIFO queue hands out nothing of a group whose head is hidden; elsewhere the followers
         # would overtake it
         self._give_back_group(delivery, 0 if self._queue.is_fifo else seconds)
-        self.release(delivery, seconds)
+        self.release(delivery, seconds, unrun=unrun)
         self.lanes.done(delivery)
 
     def _give_back_group(self, delivery: Delivery, seconds: int) -> None:
@@ -399,7 +402,7 @@ class Exits:
         if not delivery.lease_lost:
             delivery.lease_lost = True
             if delivery.lease is not None:
-                delivery.lease.lost = True
+                delivery.lease.end()
             self._stats.leases_lost += 1
             _log.warning("%s: lease of %s lost: %s", self.name, delivery.message_id, reason)
             running = delivery.state is RUNNING

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from math import isnan
 
+from pumphouse.addressing import Topic
 from pumphouse.backoff import RetryPolicy
 from pumphouse.content import Headers
 from pumphouse.errors import UsageError
@@ -27,10 +28,12 @@ class Ack:
 @dataclass(frozen=True, slots=True)
 class Retry:
     """Again: after `after` seconds (or a `timedelta`), at most 12 hours; None for the back-off of
-    the subscription. It counts as an attempt."""
+    the subscription. It counts as an attempt, unless `counts` is False: the message was only put
+    off, and can be as often as SQS's own limit on receives allows."""
 
     after: float | timedelta | None = None
     reason: str = ""
+    counts: bool = True
 
     def __post_init__(self) -> None:
         if self.after is None:
@@ -65,16 +68,26 @@ ACK = Ack()
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A reply with more than a body, for a subscription with `publish=`.
+    """A reply with more than a body. A handler returns one, or a list or tuple of several; all are
+    confirmed before its message is deleted.
 
-    On a FIFO queue the group is the message's own and the deduplication id is made of the message
-    id, unless they are given; so a message that is handled twice is not answered twice.
+    - `to`: the queue (name, URL, ARN) or `Topic` that it goes to; None for where the subscription's
+      replies go. In a router a name gets the router's prefix.
+    - `group_id`: on a FIFO queue the message's own group, unless it is given.
+    - `deduplication_id`: on a FIFO queue made of the message id and the place of the reply among
+      its replies, unless it is given; so a message that is handled twice is not answered twice.
+    - `headers`: text or bytes, by name.
+    - `delay_seconds`: 0 to 900 whole seconds, or a `timedelta`; standard queues only.
+    - `tenant`: whose message it is, for batches that are fair.
     """
 
     body: object
+    to: str | Topic | None = None
     group_id: str | None = None
     deduplication_id: str | None = None
     headers: Headers = field(default_factory=dict)
+    delay_seconds: float | timedelta | None = None
+    tenant: str | None = None
 
 
 _KINDS = (Ack, Retry, Drop, Reject)
@@ -114,7 +127,7 @@ def outcome_of_error(error: BaseException, policy: ErrorPolicy | None) -> Outcom
     if rule is Drop or rule is Reject:
         return rule(reason)
     if isinstance(rule, Retry) and not rule.reason:
-        return Retry(rule.after, reason)
+        return Retry(rule.after, reason, rule.counts)
     if isinstance(rule, Drop | Reject) and not rule.reason:
         return type(rule)(reason)
     if isinstance(rule, Ack | Retry | Drop | Reject):
