@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from pumphouse.backend import Backend
@@ -23,6 +24,9 @@ from pumphouse.hooks import Hooks
 from pumphouse.model import Message
 from pumphouse.running import Running, StoppedWhileStarting
 from pumphouse.subscriber.chain import Middleware
+from pumphouse.subscriber.injection.markers import TheApp
+from pumphouse.subscriber.injection.overrides import Overrides
+from pumphouse.subscriber.injection.state import AppState
 from pumphouse.subscriber.outcomes import DEFAULT_BACKOFF, DelayRule, ErrorPolicy
 from pumphouse.subscriber.plan import plan_for
 from pumphouse.subscriber.queue import Queue, as_queue, same_queue
@@ -31,6 +35,7 @@ from pumphouse.subscriber.subscription import Subscription, UndecodablePolicy
 if TYPE_CHECKING:
     from pumphouse.addressing import Topic
     from pumphouse.in_process import InProcessAccount
+    from pumphouse.lambda_handler import LambdaHandler
     from pumphouse.notifications.signatures import Verifier
     from pumphouse.sink import Sink
 
@@ -99,8 +104,13 @@ class App:
     - `sns_verifier`: who verifies the envelopes of queues with `verify_sns_signatures`; by default
       one that fetches SNS's certificates from SNS.
 
+    `state` holds what handlers take as `Annotated[T, State()]`; the lifespan puts it there.
+    `dependency_overrides` puts other functions in the place of dependencies, for tests.
+
     Raises `UsageError` for options out of their range.
     """
+
+    __pumphouse_mark__ = TheApp()  # a parameter of this type is given the app
 
     def __init__(
         self,
@@ -120,6 +130,8 @@ class App:
         self.drain_seconds = float(drain_seconds)
         self.middleware = tuple(middleware)
         self.handlers: list[Handler[..., Any]] = []
+        self.state = AppState()
+        self.dependency_overrides = Overrides()
         self._lifespans: list[Lifespan] = [lifespan] if lifespan else []
         self.sns_verifier = sns_verifier
         self._clock = clock
@@ -319,6 +331,14 @@ class App:
     def last_run(self) -> Running | None:
         """The run that goes on, or the last one that did; None before the first."""
         return self._last_run
+
+    @cached_property
+    def lambda_handler(self) -> LambdaHandler:
+        """The app as a function on AWS Lambda, behind an SQS event source mapping:
+        `handler = app.lambda_handler`. `LambdaHandler(app, …)` makes one with options."""
+        from pumphouse.lambda_handler import LambdaHandler
+
+        return LambdaHandler(self)
 
     @property
     def run_now(self) -> Running | None:

@@ -9,6 +9,9 @@
             assert [call.payload["id"] for call in handle.calls] == [1]
             assert not account.sent("orders-dead.fifo")
 
+For Lambda there are `lambda_event`, `LambdaContext` and `EventSourceMapping`
+(`lambda_handler/simulation.py`).
+
 With pytest two fixtures are there by themselves: `virtual_clock`, and `sqs_account`, an empty
 account on that clock (`pytest_plugin.py`).
 """
@@ -19,5 +22,15 @@ from pumphouse.account import Account
 from pumphouse.app import Call
 from pumphouse.clock import VirtualClock
 from pumphouse.in_process import InProcessAccount, in_process
+from pumphouse.lambda_handler.simulation import EventSourceMapping, LambdaContext, lambda_event
 
-__all__ = ["Account", "Call", "InProcessAccount", "VirtualClock", "in_process"]
+__all__ = [
+    "Account",
+    "Call",
+    "EventSourceMapping",
+    "InProcessAccount",
+    "LambdaContext",
+    "VirtualClock",
+    "in_process",
+    "lambda_event",
+]

@@ -9,7 +9,7 @@ for receives that are no attempts (`receive_limit`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -79,7 +79,7 @@ async def prepare(
     queue_url = await _find(queue, backend, urls, "queue")
     attributes = await _attributes(queue_url, backend)
     arn = attributes.get("QueueArn", "")
-    own = _policy_of(attributes, queue)
+    own = redrive_policy_of(attributes, queue.name)
     max_attempts, dead_letter_url, dead_letter_name, limit = None, None, "", None
     if subscription.dead_letter is not None and subscription.max_attempts is not None:
         dead_letter = subscription.dead_letter
@@ -168,14 +168,15 @@ async def _attributes(queue_url: str, backend: Backend) -> dict[str, str]:
     return answer.attributes
 
 
-def _policy_of(attributes: dict[str, str], queue: Queue) -> RedrivePolicy | None:
+def redrive_policy_of(attributes: Mapping[str, str], name: str) -> RedrivePolicy | None:
+    """The policy among a queue's attributes. Raises `ConfigError` for one that can't be read."""
     text = attributes.get("RedrivePolicy")
     if not text:
         return None
     try:
         return msgspec.json.decode(text.encode(), type=RedrivePolicy, strict=False)
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"the redrive policy of {queue.name!r} can't be read: {error}") from None
+        raise ConfigError(f"the redrive policy of {name!r} can't be read: {error}") from None
 
 
 def _check(subscription: Subscription, own: RedrivePolicy | None, dead_letter_arn: str) -> None:

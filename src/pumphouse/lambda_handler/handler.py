@@ -1,0 +1,395 @@
+"""`LambdaHandler`: what AWS Lambda calls with a batch of an SQS queue, and what it is answered.
+
+The first invocation starts the app (lifespans, publishers); it stays up for as long as Lambda keeps
+the process, on one event loop. Each invocation finds the subscription of its queue, has its
+messages run (`batch.py`), says to SQS when the failed ones are to come again, and names them. What
+can't be done as a whole is raised, so that Lambda deletes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import threading
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+
+from pumphouse import settling
+from pumphouse.backend import Backend
+from pumphouse.clock import timeout
+from pumphouse.errors import CrossThreadError, PumphouseError, RefusedConfigError, UsageError
+from pumphouse.lambda_handler.batch import Batch
+from pumphouse.lambda_handler.event import records_of
+from pumphouse.notifications.reading import reading_for
+from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES
+from pumphouse.protocol.names import QueueName, is_queue_url, parse_queue_arn
+from pumphouse.protocol.operations import GetQueueAttributes, ReceivedMessage
+from pumphouse.running import Running
+from pumphouse.subscriber.dead_letters import DeadLetters
+from pumphouse.subscriber.delivery import Delivery
+from pumphouse.subscriber.queue import Queue, same_queue
+from pumphouse.subscriber.runner import Runner
+from pumphouse.subscriber.setup import redrive_policy_of
+from pumphouse.subscriber.stats import Stats
+
+if TYPE_CHECKING:
+    from pumphouse.app import App, Handler
+
+LONGEST_INVOCATION_SECONDS = 900.0
+"""What Lambda gives a function at most; taken where no context says how much it is."""
+
+_CONCURRENT_CHANGES = 8
+_log = logging.getLogger("pumphouse.lambda")
+
+
+class Context(Protocol):
+    """What is used of Lambda's context object."""
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Milliseconds until Lambda ends the invocation."""
+        ...
+
+
+class BatchFailedError(PumphouseError):
+    """Messages of an invocation failed, and the mapping takes no partial batch responses: raised so
+    that all of the batch comes again. `failed` are their message ids."""
+
+    def __init__(self, failed: Sequence[str], total: int) -> None:
+        self.failed = tuple(failed)
+        self.total = total
+        super().__init__(f"{len(failed)} of {total} messages failed, and all of them come again")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.failed, self.total))
+
+
+@dataclass
+class _Source:
+    """A queue that events come from, and what was found out about it."""
+
+    handler: Handler[..., Any]
+    name: QueueName
+    url: str
+    arn: str
+    runner: Runner
+    stats: Stats = field(default_factory=Stats)
+    dead_letters: tuple[DeadLetters, str] | None = None
+    looked: bool = False  # for the dead-letter queue in the queue's own redrive policy
+
+
+class LambdaHandler:
+    """A Lambda function's handler: `handler = app.lambda_handler`.
+
+    Called with the event and the context, it returns `{"batchItemFailures": [...]}`; the event
+    source mapping needs `FunctionResponseTypes: [ReportBatchItemFailures]`, as Lambda otherwise
+    takes every answer for a success and **deletes the failed messages too**. Where that can't be
+    set, `partial_responses=False` raises `BatchFailedError` when a message failed.
+
+    - `backend`: instead of the connection that `pumphouse.connect()` makes of Lambda's environment.
+    - `reserve_seconds`: how long before Lambda's deadline handlers are cancelled and the answer is
+      made; by default a tenth of the time that an invocation has, 0.2 to 3 seconds.
+    - `change_visibility`: let failed messages come again after the delay that their outcome asks
+      for; it needs `sqs:ChangeMessageVisibility`. Without it, or without the permission, they come
+      when the queue's visibility timeout is over.
+    - `record_calls`: keep every call of a handler in `handler.calls`, for tests.
+
+    Raises `UsageError` for an option out of its range.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        backend: Backend | None = None,
+        *,
+        reserve_seconds: float | None = None,
+        partial_responses: bool = True,
+        change_visibility: bool = True,
+        record_calls: bool = False,
+    ) -> None:
+        if reserve_seconds is not None and not 0 <= reserve_seconds <= 60:
+            raise UsageError(f"reserve_seconds is 0 to 60, not {reserve_seconds!r}")
+        self.app = app
+        self._backend = backend
+        self._reserve_seconds = reserve_seconds
+        self._partial = partial_responses
+        self._change = change_visibility
+        self._record_calls = record_calls
+        self._calling = threading.Lock()
+        self._loop: asyncio.Runner | None = None
+        self._in: asyncio.AbstractEventLoop | None = None
+        self._starting: asyncio.Lock | None = None
+        self._stack: AsyncExitStack | None = None
+        self._running: Running | None = None
+        self._sources: dict[str, _Source] = {}
+        self._left: set[asyncio.Task[None]] = set()
+
+    # --- from outside ---------------------------------------------------------------------------
+
+    def __call__(self, event: object, context: object = None) -> dict[str, Any]:
+        """Handle an invocation, on the event loop that all invocations share.
+
+        Raises `UsageError` where an event loop runs already: there it is
+        `await handler.invoke(event, context)`.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise UsageError(
+                "an event loop is running here: use `await handler.invoke(event, context)`"
+            )
+        with self._calling:
+            if self._loop is None:
+                self._loop = asyncio.Runner()
+                atexit.register(self.close)
+            return self._loop.run(self.invoke(event, context))
+
+    async def invoke(self, event: object, context: object = None) -> dict[str, Any]:
+        """Handle an invocation on the running event loop; what calling it returns and raises.
+
+        Raises `UsageError` for what is no event of SQS and for a queue that the app does not read,
+        and whatever the start of the app raises.
+        """
+        remaining = _remaining_seconds(context)
+        batches = records_of(event)
+        handlers = {arn: self._handler_of(arn) for arn in batches}
+        began = asyncio.get_running_loop().time()
+        running = await self._started()
+        clock = running.clock
+        remaining -= asyncio.get_running_loop().time() - began  # what the start took, by any clock
+        reserve = self._reserve_seconds
+        if reserve is None:
+            reserve = max(0.2, min(3.0, remaining / 10))
+        end = clock.monotonic() + remaining
+        work: list[tuple[_Source, Batch, list[Delivery]]] = []
+        for arn, messages in batches.items():
+            source = await self._source(arn, handlers[arn], running)
+            work.append(self._batch(source, messages, running, end - reserve))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _, batch, deliveries in work:
+                    tasks.create_task(batch.run(deliveries, end - reserve, reserve / 2))
+        finally:
+            for _, batch, _ in work:
+                for task in batch.tasks:
+                    self._left.add(task)
+                    task.add_done_callback(self._left.discard)
+        if self._change:
+            left = max(0.05, end - clock.monotonic() - reserve / 8)
+            try:
+                async with timeout(clock, left):
+                    for source, batch, _ in work:
+                        await self._show_again(source, batch.failures, running)
+            except TimeoutError:
+                _log.warning("there was no time to say when the failed messages come again")
+        failed = list(
+            dict.fromkeys(each.message_id for _, batch, _ in work for each in batch.failures)
+        )
+        if failed and not self._partial:
+            raise BatchFailedError(failed, sum(len(each) for _, _, each in work))
+        return {"batchItemFailures": [{"itemIdentifier": each} for each in failed]}
+
+    async def aclose(self) -> None:
+        """Leave the lifespans and close the publishers and the connection. It can be used again."""
+        for task in self._left:
+            task.cancel()
+        for source in self._sources.values():
+            source.runner.close()
+        self._sources.clear()
+        stack, self._stack, self._running, self._in = self._stack, None, None, None
+        if stack is not None:
+            await stack.aclose()
+
+    def close(self) -> None:
+        """`aclose`, for a handler that was called without `await`; at the end of the process this
+        happens by itself."""
+        with self._calling:
+            loop, self._loop = self._loop, None
+            if loop is not None:
+                atexit.unregister(self.close)
+                try:
+                    loop.run(self.aclose())
+                finally:
+                    loop.close()
+
+    async def __aenter__(self) -> Self:
+        await self._started()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    # --- the app --------------------------------------------------------------------------------
+
+    async def _started(self) -> Running:
+        """The app's run; the first invocation starts it, and one that fails leaves nothing."""
+        loop = asyncio.get_running_loop()
+        if self._in is not loop:
+            if self._running is not None:
+                raise CrossThreadError(
+                    "the app was started in another event loop; `await handler.aclose()` there "
+                    "before it is used in a new one"
+                )
+            self._in, self._starting = loop, asyncio.Lock()
+        async with self._starting or asyncio.Lock():
+            if self._running is None:
+                stack = AsyncExitStack()
+                self._running = await stack.enter_async_context(
+                    self.app.running(self._backend, record_calls=self._record_calls, receive=False)
+                )
+                self._stack = stack
+        return self._running
+
+    def _handler_of(self, arn: str) -> Handler[..., Any]:
+        queue = Queue(arn)
+        for handler in self.app.handlers:
+            if same_queue(handler.subscription.queue, queue):
+                return handler
+        known = ", ".join(each.queue.name for each in self.app.subscriptions) or "none"
+        raise UsageError(
+            f"the event comes from {arn}, and the app {self.app.name!r} has no subscriber of that "
+            f"queue (it has {known}); where a deployment names the queue, declare it by its ARN, "
+            "from the environment for example"
+        )
+
+    async def _source(self, arn: str, handler: Handler[..., Any], running: Running) -> _Source:
+        source = self._sources.get(arn)
+        if source is None:
+            queue = handler.subscription.queue
+            verifier = running.verifier() if queue.verify_sns_signatures else None
+            reading = await reading_for(queue.sns, running.backend, arn, verifier)
+            name = parse_queue_arn(arn)
+            stats = Stats()
+            runner = running.runner_for(handler, stats, reading)
+            source = _Source(handler, name, _url_of(name, queue.name), arn, runner, stats)
+            self._sources[arn] = source
+        return source
+
+    def _batch(
+        self, source: _Source, messages: list[ReceivedMessage], running: Running, until: float
+    ) -> tuple[_Source, Batch, list[Delivery]]:
+        now = running.clock.monotonic()
+        deliveries = []
+        for message in messages:
+            delivery = Delivery(message, now, until)
+            delivery.attempt = delivery.receive_count
+            deliveries.append(delivery)
+
+        async def dead_letters() -> tuple[DeadLetters, str] | None:
+            return await self._dead_letters(source, running)
+
+        batch = Batch(
+            source.handler.subscription,
+            source.runner,
+            running.clock,
+            self.app.hooks,
+            source.stats,
+            dead_letters,
+        )
+        return source, batch, deliveries
+
+    # --- dead letters and delays ----------------------------------------------------------------
+
+    async def _dead_letters(
+        self, source: _Source, running: Running
+    ) -> tuple[DeadLetters, str] | None:
+        """The dead-letter queue that was declared, otherwise that of the queue's own policy."""
+        if not source.looked:
+            declared = source.handler.subscription.dead_letter
+            if declared is not None:
+                target = declared.known_as
+                url = _url_of(
+                    QueueName(
+                        target.name,
+                        target.account_id or source.name.account_id,
+                        target.region or source.name.region,
+                    ),
+                    declared.name,
+                )
+            else:
+                answer = await running.backend.execute(
+                    GetQueueAttributes(source.url, ["RedrivePolicy"])
+                )
+                policy = redrive_policy_of(answer.attributes, source.name.name)
+                source.looked = True
+                if policy is None:
+                    return None
+                target = parse_queue_arn(policy.dead_letter_target_arn)
+                url = _url_of(target, "")
+            source.dead_letters = (
+                DeadLetters(running.backend, url, running.clock, source.arn),
+                target.name,
+            )
+            source.looked = True
+        return source.dead_letters
+
+    async def _show_again(
+        self, source: _Source, failures: dict[Delivery, int], running: Running
+    ) -> None:
+        """Let failed messages come again when their outcomes say. What can't be said so costs the
+        queue's visibility timeout, nothing else."""
+        room = asyncio.Semaphore(_CONCURRENT_CHANGES)
+
+        async def change(some: list[tuple[Delivery, int]]) -> None:
+            async with room:
+                if not self._change:
+                    return
+                try:
+                    refused = await settling.change_visibility(
+                        running.backend,
+                        source.url,
+                        [(each.receipt_handle, seconds) for each, seconds in some],
+                    )
+                except RefusedConfigError as error:
+                    self._change = False
+                    _log.warning(
+                        "%s: failed messages come again after the visibility timeout, as their "
+                        "delays can't be set (%s); permit sqs:ChangeMessageVisibility, or say "
+                        "change_visibility=False",
+                        source.name.name,
+                        error,
+                    )
+                    return
+                except PumphouseError as error:
+                    refused = dict.fromkeys(range(len(some)), error)
+                for place, why in refused.items():
+                    _log.warning(
+                        "%s: message %s comes again after the visibility timeout: %s",
+                        source.name.name,
+                        some[place][0].message_id,
+                        why,
+                    )
+
+        items = list(failures.items())
+        async with asyncio.TaskGroup() as tasks:
+            for start in range(0, len(items), MAX_BATCH_ENTRIES):
+                tasks.create_task(change(items[start : start + MAX_BATCH_ENTRIES]))
+
+
+def _url_of(name: QueueName, reference: str) -> str:
+    """A queue's URL without asking for it, which takes no permission: what was given, or AWS's."""
+    if is_queue_url(reference):
+        return reference
+    suffix = "amazonaws.com.cn" if name.region.startswith("cn-") else "amazonaws.com"
+    return f"https://sqs.{name.region}.{suffix}/{name.account_id}/{name.name}"
+
+
+def _remaining_seconds(context: object) -> float:
+    if context is None:
+        return LONGEST_INVOCATION_SECONDS
+    if not callable(getattr(context, "get_remaining_time_in_millis", None)):
+        raise UsageError(
+            f"the context is of type {type(context).__name__}; it is Lambda's context object, "
+            "which has get_remaining_time_in_millis(), or None for no deadline"
+        )
+    return cast(Context, context).get_remaining_time_in_millis() / 1000
