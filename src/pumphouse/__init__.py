@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from pumphouse.notifications import subscribe_queue_to_topic as subscribe_queue_to_topic
     from pumphouse.sink import Sink as Sink
     from pumphouse.sns_endpoint import SnsEndpoint as SnsEndpoint
+    from pumphouse.subscriber.injection.markers import Depends as Depends
+    from pumphouse.subscriber.injection.markers import Header as Header
+    from pumphouse.subscriber.injection.markers import State as State
     from pumphouse.subscriber.outcomes import Ack as Ack
     from pumphouse.subscriber.outcomes import Drop as Drop
     from pumphouse.subscriber.outcomes import Reject as Reject
@@ -55,7 +58,9 @@ _WHERE = {
     "Backend": "backend",
     "Clock": "clock",
     "ConfigError": "errors",
+    "Depends": "subscriber.injection.markers",
     "Drop": "subscriber.outcomes",
+    "Header": "subscriber.injection.markers",
     "HttpBackend": "http",
     "Keys": "http",
     "Lease": "transport",
@@ -78,6 +83,7 @@ _WHERE = {
     "ServiceError": "errors",
     "Sink": "sink",
     "SnsEndpoint": "sns_endpoint",
+    "State": "subscriber.injection.markers",
     "ThrottledError": "errors",
     "Topic": "addressing",
     "TransientError": "errors",

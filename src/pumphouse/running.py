@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakSet
 
 from pumphouse.addressing import QueueUrls, Topic, TopicArns
 from pumphouse.backend import Backend
@@ -73,6 +74,7 @@ class Running:
         self._closed = False
         self._up = False
         self._over = False
+        self._runners: WeakSet[Runner] = WeakSet()
         self._stop = asyncio.Event()
         self._harder = asyncio.Event()
 
@@ -244,8 +246,16 @@ class Running:
         if self._clock is None:
             self._clock = getattr(self._backend, "clock", None) or RealClock()
         stack.push_async_callback(self._close_sinks)
+        stack.callback(self.app.state.snapshot())
+        self.app.dependency_overrides.watch(self._bind)
+        stack.callback(self.app.dependency_overrides.watch, None)
         for lifespan in self._lifespans:
             await stack.enter_async_context(lifespan(self.app))
+
+    def _bind(self) -> None:
+        """The overrides have changed."""
+        for runner in self._runners:
+            runner.bind()
 
     async def _start_consumers(self, tasks: asyncio.TaskGroup, stack: AsyncExitStack) -> None:
         urls, topics = QueueUrls(self.backend), TopicArns(self.backend)
@@ -292,7 +302,7 @@ class Running:
     ) -> Runner:
         """What calls a handler of the app: with its middleware, its replies published here."""
         to = handler.subscription.publish
-        return Runner(
+        runner = Runner(
             handler.subscription,
             self.clock,
             self.app.hooks,
@@ -301,7 +311,10 @@ class Running:
             middleware=self.app.middleware,
             recorder=handler.record if self._record_calls else None,
             reading=reading,
+            app=self.app,
         )
+        self._runners.add(runner)
+        return runner
 
     async def _stop_consumers(self) -> None:
         async with asyncio.TaskGroup() as stops:

@@ -247,7 +247,7 @@ class SnsEndpoint:
         )
         try:
             if subscription.claim_check is None:
-                subscription.plan.payload_of(raw)
+                subscription.plan.check(raw)
         except UndecodableError as error:
             # SNS has it to keep or to drop: trying again changes nothing
             return (200 if subscription.undecodable == "drop" else 422), str(error)

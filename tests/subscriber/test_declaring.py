@@ -112,7 +112,7 @@ def test_handlers_that_can_not_be_called() -> None:
     with pytest.raises(UsageError, match="can't be read as"):
 
         @app.subscriber("d")
-        async def unknown(body: App) -> None: ...
+        async def unknown(body: VirtualClock) -> None: ...
 
 
 def test_outcomes_are_checked() -> None:

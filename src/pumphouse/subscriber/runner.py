@@ -11,14 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
-from inspect import isawaitable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from pumphouse.clock import Clock, VirtualClock, timeout
+from pumphouse.clock import Clock, timeout
 from pumphouse.content import UndecodableError, decode, headers_of
 from pumphouse.errors import BlobDamagedError, BlobMissingError, UsageError
 from pumphouse.hooks import Hooks
@@ -50,6 +48,9 @@ from pumphouse.subscriber.stats import Stats
 from pumphouse.subscriber.subscription import Subscription
 from pumphouse.subscriber.threads import Threads
 
+if TYPE_CHECKING:
+    from pumphouse.app import App
+
 _log = logging.getLogger("pumphouse.subscriber")
 
 Publish = Callable[[Reply, Message], Awaitable[None]]
@@ -78,6 +79,7 @@ class Runner:
         middleware: Sequence[Middleware] = (),
         recorder: Recorder | None = None,
         reading: Reading | None = None,
+        app: App | None = None,
     ) -> None:
         self._subscription = subscription
         self._plan = subscription.plan
@@ -96,15 +98,26 @@ class Runner:
             if self._plan.is_async
             else Threads(subscription.concurrency, f"pumphouse-{self._plan.name}")
         )
+        self._app = app
         self._chain = self._chain_of(middleware)
+        self.bind()
+
+    def bind(self) -> None:
+        """Take up the app's state and overrides, at the start and when they have changed.
+
+        Raises `ConfigError` and `UsageError` as `HandlerPlan.bind` does.
+        """
+        in_thread = partial(self._threads.to_the_end, clock=self._clock) if self._threads else None
+        self._bound = bound = self._plan.bind(self._app, in_thread)
+        # whether somebody sees the message, beside those who publish
+        self._shown = bool(self._chain or self._recorder or bound.wants_message)
         # the way that costs nothing but the call
         self._direct = (
-            self._plan.payload_only
-            and self._plan.is_async
+            bound.direct
             and self._chain is None
-            and publish is None
-            and recorder is None
-            and subscription.timeout_seconds is None
+            and self._publish is None
+            and self._recorder is None
+            and self._subscription.timeout_seconds is None
         )
 
     def _chain_of(self, middleware: Sequence[Middleware]) -> Chain | None:
@@ -137,7 +150,7 @@ class Runner:
                 payload = self._plan.payload_of(delivery.restored or delivery.raw)
                 value = await self._plan.function(payload)
                 return ACK if value is None else await self._outcome_of_value(value, delivery)
-            message = self.message_of(delivery)
+            message = self.message_of(delivery) if self._shown else None
             if self._chain is None:
                 return await self._handled(message, (delivery, message))
             outcome: Outcome = await self._chain.run(message, (delivery, message))
@@ -153,13 +166,12 @@ class Runner:
         """Run the handler once for several; an outcome for each, in order."""
         outcomes: dict[Delivery, Outcome | Stopped] = {}
         batch: list[_Single] = []
-        wanted = self._chain or self._recorder or self._plan.message is not None
         for delivery in deliveries:
             if self._wrapped and (failed := await self._unwrap(delivery)) is not None:
                 outcomes[delivery] = failed
                 continue
             try:
-                batch.append((delivery, self.message_of(delivery) if wanted else None))
+                batch.append((delivery, self.message_of(delivery) if self._shown else None))
             except UndecodableError as error:
                 outcomes[delivery] = self.undecodable(delivery, error)
         if batch:
@@ -268,15 +280,18 @@ class Runner:
 
     # --- one message ----------------------------------------------------------------------------
 
-    async def _handled(self, message: Message, context: tuple[Delivery, Message]) -> Outcome:
+    async def _handled(self, message: Message | None, context: _Single) -> Outcome:
         """What comes of the handler for one message, as the innermost middleware passes it on."""
         delivery, original = context
         payload = self._payload_of(delivery, message, original)
-        call = partial(self._handler, payload, message)
-        if self._recorder is None:
-            value = await self._within_time(call)
-        else:
+        headers = self._headers_of(delivery, message, original) if self._bound.header_count else ()
+        if self._recorder is not None:
+            call = partial(self._bound.call, payload, message, headers)
             value = await self._recorded(call, [payload], [message])
+        elif self._subscription.timeout_seconds is not None:
+            value = await self._within_time(partial(self._bound.call, payload, message, headers))
+        else:
+            value = await self._bound.call(payload, message, headers)
         return ACK if value is None else await self._outcome_of_value(value, delivery)
 
     def _payload_of(self, delivery: Delivery, message: Any, original: Message | None) -> Any:
@@ -288,6 +303,19 @@ class Runner:
         ):
             return self._plan.decode(message.body) if self._plan.decode else None
         return self._plan.payload_of(delivery.restored or delivery.raw)
+
+    def _headers_of(
+        self, delivery: Delivery, message: Any, original: Message | None
+    ) -> tuple[Any, ...]:
+        changed = None
+        if (
+            message is not original
+            and isinstance(message, Message)
+            and original is not None
+            and message.headers is not original.headers  # a middleware has written others
+        ):
+            changed = message.headers
+        return self._bound.headers_of(delivery.restored or delivery.raw, changed)
 
     async def _recorded(
         self, call: Callable[[], Awaitable[Any]], payloads: list[Any], messages: Sequence[Any]
@@ -317,35 +345,6 @@ class Runner:
             await self._reply(value, delivery)
             outcome = ACK
         return outcome
-
-    async def _handler(self, payload: Any, message: Any) -> Any:
-        call = partial(self._plan.function, **self._plan.arguments(payload, message))
-        if self._threads is None:
-            return await call()
-        value = await self._in_thread(self._threads, call)
-        # a plain function around an async one gives what is still to be awaited
-        return await value if isawaitable(value) else value
-
-    async def _in_thread(self, threads: Threads, call: Callable[[], Any]) -> Any:
-        """A plain function; its slot and its lease are kept until the thread is done, since a
-        thread can't be stopped."""
-        with self._clock.hold() if isinstance(self._clock, VirtualClock) else nullcontext():
-            return await self._wait_for_thread(threads.submit(call))
-
-    async def _wait_for_thread(self, future: asyncio.Future[Any]) -> Any:
-        cancelled: asyncio.CancelledError | None = None
-        while not future.done():
-            try:
-                await asyncio.shield(future)
-            except asyncio.CancelledError as error:
-                if future.cancelled():
-                    raise
-                cancelled = error
-            except BaseException:  # noqa: S110 - it is raised below, from the future
-                pass
-        if cancelled is not None and future.exception() is not None:
-            raise cancelled
-        return future.result()
 
     async def _within_time(self, call: Callable[[], Awaitable[Any]]) -> Any:
         limit = self._subscription.timeout_seconds
@@ -420,16 +419,20 @@ class Runner:
         outcomes: dict[int, Outcome] = {}
         payloads: list[Any] = []
         good: list[Any] = []
+        headers: list[tuple[Any, ...]] = []
         chosen = batch if messages is None else _chosen(messages, batch)
         for place, (delivery, original) in enumerate(chosen):
             message = original if messages is None else messages[place]
             try:
-                payloads.append(self._payload_of(delivery, message, original))
+                payload = self._payload_of(delivery, message, original)
+                headers.append(self._headers_of(delivery, message, original))
+                payloads.append(payload)
                 good.append(message)
             except UndecodableError as error:
                 outcomes[place] = self.undecodable(delivery, error)
         if payloads:
-            call = partial(self._handler, payloads, good)
+            columns = self._bound.headers_of_batch(headers)
+            call = partial(self._bound.call, payloads, good, columns)
             value = await (
                 self._within_time(call)
                 if self._recorder is None

@@ -11,7 +11,10 @@ import contextvars
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
+
+from pumphouse.clock import Clock, VirtualClock
 
 _Call = tuple[
     asyncio.AbstractEventLoop, "asyncio.Future[Any]", contextvars.Context, Callable[[], Any]
@@ -34,6 +37,29 @@ class Threads:
         Cancelling it does not stop the thread; the future that is waited for can be shielded.
         """
         return await self.submit(call)
+
+    async def to_the_end(
+        self, call: Callable[[], Any], clock: Clock
+    ) -> tuple[Any, asyncio.CancelledError | None]:
+        """Run `call` and wait for its end even when that is cancelled, since a thread can't be
+        stopped. Gives the result and the cancellation, if there was one; raises the cancellation
+        where the call has failed as well, otherwise what the call raised.
+        """
+        cancelled: asyncio.CancelledError | None = None
+        with clock.hold() if isinstance(clock, VirtualClock) else nullcontext():
+            future = self.submit(call)
+            while not future.done():
+                try:
+                    await asyncio.shield(future)
+                except asyncio.CancelledError as error:
+                    if future.cancelled():
+                        raise
+                    cancelled = error
+                except BaseException:  # noqa: S110 - it is raised below, from the future
+                    pass
+        if cancelled is not None and future.exception() is not None:
+            raise cancelled
+        return future.result(), cancelled
 
     def submit(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()

@@ -1,0 +1,224 @@
+"""What a function's signature says: its parameters, their types and marks, and how it is called.
+
+Reading only, once for each function; which value a parameter gets is decided in `graph.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from types import SimpleNamespace, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from pumphouse.errors import UsageError
+from pumphouse.subscriber.injection.markers import MARKS, MISSING, UNCALLED
+
+EMPTY = inspect.Parameter.empty
+
+
+class How(Enum):
+    """How a function comes to its value."""
+
+    PLAIN = "plain"
+    ASYNC = "async"
+    GENERATOR = "generator"
+    ASYNC_GENERATOR = "async generator"
+
+    @property
+    def on_loop(self) -> bool:
+        """Whether it has to run on the event loop."""
+        return self in (How.ASYNC, How.ASYNC_GENERATOR)
+
+    @property
+    def cleans_up(self) -> bool:
+        return self in (How.GENERATOR, How.ASYNC_GENERATOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter. `kind` is its type, with all of `Annotated` but our own marks, or `EMPTY`.
+
+    `default` is `MISSING` without one; a default that is a mark is no default.
+    """
+
+    name: str
+    kind: Any
+    mark: Any
+    default: Any
+    keyword_only: bool
+
+
+def name_of(function: Any) -> str:
+    """What a function is called in errors and logs."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    name: str = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return name.replace("<locals>.", "")
+
+
+def how_called(function: Any, where: str) -> How:
+    """How a dependency is called. Raises `UsageError` for a generator that is wrapped up."""
+    target = _target(function)
+    for candidate in (function, target):
+        if inspect.isasyncgenfunction(candidate):
+            return How.ASYNC_GENERATOR
+        if inspect.iscoroutinefunction(candidate):
+            return How.ASYNC
+        if inspect.isgeneratorfunction(candidate):
+            return How.GENERATOR
+    inner = inspect.unwrap(target)
+    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+        raise UsageError(
+            f"{where} is decorated, and calling it does not yield; a dependency with clean-up is "
+            "the generator itself, so take @contextmanager, or what else it is, off"
+        )
+    return How.ASYNC if inspect.iscoroutinefunction(inner) else How.PLAIN
+
+
+def is_async(function: Any) -> bool:
+    """Whether calling a handler gives something to await."""
+    return inspect.iscoroutinefunction(_target(function)) or inspect.iscoroutinefunction(function)
+
+
+def yields(function: Any) -> bool:
+    target = _target(function)
+    return inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)
+
+
+def parameters_of(function: Any, where: str) -> list[Parameter]:
+    """The parameters that have to be filled; `where` begins the errors.
+
+    Raises `UsageError` for a signature or an annotation that can't be read, for a parameter that
+    can't be named, and for marks that contradict each other.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError, NameError) as error:
+        raise UsageError(f"{where}: its signature can't be read: {error}") from error
+    hints = _hints(function, where)
+    found = []
+    for parameter in signature.parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        at = f"{where}: parameter {parameter.name!r}"
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise UsageError(f"{at} can't be named, since it is positional-only; take the / away")
+        found.append(_read(parameter, hints.get(parameter.name, EMPTY), at))
+    return found
+
+
+def without_none(kind: Any) -> tuple[Any, bool]:
+    """A type without its None, and whether None was part of it."""
+    kind = _value_of_alias(kind)
+    if get_origin(kind) not in (Union, UnionType):
+        return kind, False
+    rest = tuple(each for each in get_args(kind) if each is not type(None))
+    if len(rest) == len(get_args(kind)):
+        return kind, False
+    return Union[rest], True  # noqa: UP007 - it is made, not written
+
+
+def _read(parameter: inspect.Parameter, hint: Any, at: str) -> Parameter:
+    default = MISSING if parameter.default is EMPTY else parameter.default
+    hint = _value_of_alias(hint)
+    marks = []
+    kind = hint
+    if get_origin(hint) is Annotated:
+        kind, *metadata = get_args(hint)
+        kind = _value_of_alias(kind)
+        for each in metadata:
+            if isinstance(each, MARKS):
+                marks.append(each)
+            elif mistake := _mistaken(each):
+                raise UsageError(f"{at}: {mistake}")
+        if rest := tuple(each for each in metadata if not isinstance(each, MARKS)):
+            kind = Annotated[(kind, *rest)]  # type: ignore[valid-type, unused-ignore]
+    elif get_origin(hint) in (Union, UnionType) and any(map(_has_mark, get_args(hint))):
+        raise UsageError(
+            f"{at}: the mark belongs around the whole type: Annotated[… | None, Header()]"
+        )
+    if isinstance(default, MARKS):
+        marks.append(default)
+        default = MISSING
+    elif default is not MISSING and (mistake := _mistaken(default)):
+        raise UsageError(f"{at}: {mistake}")
+    if len(marks) > 1:
+        raise UsageError(f"{at} has more than one mark: {', '.join(map(repr, marks))}")
+    return Parameter(
+        name=parameter.name,
+        kind=kind,
+        mark=marks[0] if marks else _own_mark(kind),
+        default=default,
+        keyword_only=parameter.kind is parameter.KEYWORD_ONLY,
+    )
+
+
+def _own_mark(kind: Any) -> Any:
+    return getattr(kind, "__pumphouse_mark__", None) if isinstance(kind, type) else None
+
+
+def _has_mark(kind: Any) -> bool:
+    return get_origin(kind) is Annotated and any(isinstance(m, MARKS) for m in get_args(kind)[1:])
+
+
+def _mistaken(value: Any) -> str | None:
+    """What someone meant who wrote something near to a mark."""
+    try:
+        if value in UNCALLED:
+            return f"{UNCALLED[value]} is called where it marks: {UNCALLED[value]}()"
+    except TypeError:  # it can't be hashed
+        return None
+    kind = type(value)
+    if kind.__name__ in UNCALLED.values() or kind.__name__ == "Dependant":
+        return f"{kind.__name__} is that of {kind.__module__}; take the one of pumphouse"
+    return None
+
+
+def _value_of_alias(kind: Any) -> Any:
+    while type(kind).__name__ == "TypeAliasType":  # `type X = …` of Python 3.12
+        kind = kind.__value__
+    return kind
+
+
+def _target(function: Any) -> Any:
+    """The function behind a callable, where its annotations stand."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if isinstance(function, type) or inspect.isroutine(function):
+        return function
+    return type(function).__call__
+
+
+def _hints(function: Any, where: str) -> dict[str, Any]:
+    target = _target(function)
+    sources = [target]
+    if isinstance(target, type):
+        sources = [each for each in (target, target.__init__) if hasattr(each, "__annotations__")]
+    hints: dict[str, Any] = {}
+    for source in sources:
+        try:
+            hints.update(get_type_hints(source, include_extras=True))
+        except Exception as error:
+            raise UsageError(
+                f"{where}: {_unreadable(source)} can't be read ({type(error).__name__}: {error}); "
+                "it has to be known in the module when the handler is declared, at its top level "
+                "and not only for type checkers"
+            ) from error
+    return hints
+
+
+def _unreadable(source: Any) -> str:
+    """The parameter whose annotation can't be read."""
+    namespace = getattr(inspect.unwrap(source), "__globals__", None)
+    for name, annotation in getattr(source, "__annotations__", {}).items():
+        try:
+            get_type_hints(SimpleNamespace(__annotations__={name: annotation}), namespace)
+        except Exception:
+            return f"the annotation of parameter {name!r}"
+    return "its annotations"
+
+
+Function = Callable[..., Any]
