@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pumphouse.subscriber.outcomes import Reject as Reject
     from pumphouse.subscriber.outcomes import Reply as Reply
     from pumphouse.subscriber.outcomes import Retry as Retry
+    from pumphouse.subscriber.outcomes import Settle as Settle
     from pumphouse.subscriber.queue import Queue as Queue
     from pumphouse.transport import Lease as Lease
     from pumphouse.transport import LeaseTransport as LeaseTransport
@@ -81,6 +82,7 @@ _WHERE = {
     "Retry": "subscriber.outcomes",
     "RetryPolicy": "backoff",
     "ServiceError": "errors",
+    "Settle": "subscriber.outcomes",
     "Sink": "sink",
     "SnsEndpoint": "sns_endpoint",
     "State": "subscriber.injection.markers",

@@ -104,6 +104,22 @@ def outcome_of_value(value: object) -> Outcome | None:
     return None
 
 
+class Settle(Exception):
+    """Raised, it says what a returned outcome says: `raise Settle(Reject("no such tenant"))`.
+
+    For dependencies, which can't return for the handler, and for code deep below one. `on_error` is
+    not asked. What yields sees it at its `yield`, so that a transaction rolls back. Raises
+    `UsageError` for what is no outcome.
+    """
+
+    def __init__(self, outcome: Outcome | type[Ack] | type[Retry] | type[Drop] | type[Reject]):
+        found = outcome_of_value(outcome) if outcome is not None else None
+        if found is None:
+            raise UsageError(f"Settle takes Ack, Retry, Drop or Reject, not {outcome!r}")
+        super().__init__(found)
+        self.outcome: Outcome = found
+
+
 ErrorRule = Outcome | type[Ack] | type[Retry] | type[Drop] | type[Reject]
 ErrorPolicy = Mapping[type[BaseException], ErrorRule] | Callable[[BaseException], ErrorRule | None]
 
@@ -113,7 +129,10 @@ DEFAULT_BACKOFF = RetryPolicy(
 
 
 def outcome_of_error(error: BaseException, policy: ErrorPolicy | None) -> Outcome:
-    """What an exception means: the rule of the nearest class in the policy, otherwise a retry."""
+    """What an exception means: the outcome that it carries, the rule of the nearest class in the
+    policy, otherwise a retry."""
+    if isinstance(error, Settle):
+        return error.outcome
     rule: ErrorRule | None = None
     if callable(policy):
         rule = policy(error)

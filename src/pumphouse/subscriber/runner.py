@@ -40,6 +40,7 @@ from pumphouse.subscriber.outcomes import (
     Reject,
     Reply,
     Retry,
+    Settle,
     describe,
     outcome_of_error,
     outcome_of_value,
@@ -382,7 +383,7 @@ class Runner:
         if isinstance(error, UndecodableError):
             return self.undecodable(delivery, error)
         outcome = self.outcome_of(error)
-        if not was_logged(error, delivery.lease):
+        if not isinstance(error, Settle) and not was_logged(error, delivery.lease):
             _log.log(
                 logging.INFO if isinstance(outcome, Ack) else logging.WARNING,
                 "%s: message %s, attempt %d: %s",

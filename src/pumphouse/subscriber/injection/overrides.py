@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from pumphouse.errors import UsageError
@@ -30,9 +30,6 @@ class Overrides(MutableMapping[_Function, _Function]):
         return self._functions[dependency]
 
     def __setitem__(self, dependency: _Function, function: _Function) -> None:
-        for each in (dependency, function):
-            if not callable(each):
-                raise UsageError(f"dependency_overrides has functions, not {each!r}")
         self._change({**self._functions, dependency: function})
 
     def __delitem__(self, dependency: _Function) -> None:
@@ -44,7 +41,14 @@ class Overrides(MutableMapping[_Function, _Function]):
         """Take all of them away."""
         self._change({})
 
+    def replace(self, functions: Mapping[_Function, _Function]) -> None:
+        """Take all of them away and put others there."""
+        self._change(dict(functions))
+
     def _change(self, functions: dict[_Function, _Function]) -> None:
+        for each in (*functions, *functions.values()):
+            if not callable(each):
+                raise UsageError(f"dependency_overrides has functions, not {each!r}")
         before, self._functions = self._functions, functions
         if self._changed is not None:
             try:

@@ -196,7 +196,8 @@ def _hints(function: Any, where: str) -> dict[str, Any]:
     target = _target(function)
     sources = [target]
     if isinstance(target, type):
-        sources = [each for each in (target, target.__init__) if hasattr(each, "__annotations__")]
+        init = inspect.getattr_static(target, "__init__")
+        sources = [each for each in (target, init) if hasattr(each, "__annotations__")]
     hints: dict[str, Any] = {}
     for source in sources:
         try:
