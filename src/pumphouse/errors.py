@@ -233,6 +233,13 @@ class BlobDamagedError(PumphouseError):
     """What the blob store holds is not the body that was sent."""
 
 
+# --- idempotency --------------------------------------------------------------------------------
+
+
+class StoreError(PumphouseError):
+    """An idempotency store could not be read or written."""
+
+
 # --- leases -------------------------------------------------------------------------------------
 
 

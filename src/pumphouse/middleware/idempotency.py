@@ -1,0 +1,484 @@
+"""A handler that runs once for each key, however often its message is delivered.
+
+Before the handler the key is locked, after it the key is done, and a message whose key is done is
+deleted unrun. The lock ends when the lease of the message ends: it is taken until then, moves when
+the lease has moved, and is freed when the handler fails or the lease is over. A lock that can't
+be moved in time ends the handler, as nothing may run without it. So whatever happens to a process,
+a message that comes again finds its key free or done.
+
+What keeps the keys is a store (`stores.py`, `sqlite_store.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import sha256
+from itertools import count
+from typing import Any, Literal, TypeVar
+
+from pumphouse.clock import Clock, RealClock, VirtualClock, timeout
+from pumphouse.content import UndecodableError
+from pumphouse.errors import LeaseLostError, UsageError
+from pumphouse.hooks import Hooks
+from pumphouse.middleware.stores import IdempotencyStore
+from pumphouse.model import Message
+from pumphouse.subscriber.chain import CallNext, CallNextBatch, Surroundings
+from pumphouse.subscriber.injection.markers import HeaderField
+from pumphouse.subscriber.outcomes import ACK, Ack, Outcome, Retry, describe
+
+REMEMBER = timedelta(days=14)
+"""As long as SQS keeps a message at most."""
+STORE_SECONDS = 10.0
+MAX_WAIT_SECONDS = 900.0
+_LONGEST_KEY = 256
+_BUSY_MEMORY = 10_000
+
+KeyOf = Callable[[Message], str | None]
+T = TypeVar("T")
+_log = logging.getLogger("pumphouse.middleware")
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateSkipped:
+    """A message was deleted unrun, as its key was done already."""
+
+    queue: str
+    message_id: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBusy:
+    """A message was put off, as another delivery with its key was being handled."""
+
+    queue: str
+    message_id: str
+    key: str
+    retry_in_seconds: float
+
+
+class Idempotency:
+    """Runs the handler once for each key.
+
+    - `store`: an `IdempotencyStore`, shared by all processes that read the queue.
+    - `key`: "message_id" (the default: the same message delivered twice), "deduplication_id" (FIFO
+      queues), a `Header("…")`, or a function of the message. A message without its key is
+      undecodable: it follows the subscription's `undecodable=`.
+    - `scope`: keys are compared within it; the name of the queue by default.
+    - `remember`: how long a key that is done is known, in seconds or as a `timedelta`. The default
+      is 14 days, as long as SQS keeps a message at most: with less, one whose delete was lost can
+      outlive its key.
+
+    A message whose key is done is acknowledged unrun (event `DuplicateSkipped`). One whose key is
+    being handled elsewhere is put off until that lease ends, which is no attempt (event
+    `KeyBusy`). A key is done when the handler has acknowledged; a retry, a drop, a rejection or an
+    error leaves it free. What is outside of this middleware and makes another outcome of an
+    acknowledgement comes too late.
+
+    Raises `UsageError` for what can't work.
+    """
+
+    def __init__(
+        self,
+        store: IdempotencyStore,
+        *,
+        key: Literal["message_id", "deduplication_id"] | KeyOf | Any = "message_id",
+        scope: str | None = None,
+        remember: float | timedelta = REMEMBER,
+    ) -> None:
+        for method in ("begin", "extend", "complete", "abandon"):
+            if isinstance(store, type) or not callable(getattr(store, method, None)):
+                raise UsageError(f"{store!r} is no idempotency store: it has no {method}")
+        seconds = remember.total_seconds() if isinstance(remember, timedelta) else remember
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+            raise UsageError(f"remember is seconds or a timedelta, more than 0; not {remember!r}")
+        self._store = store
+        self._key = key
+        self._key_of = _key_function(key)
+        self._scope = scope
+        self._remember = float(seconds)
+        self._clock: Clock = RealClock()
+        self._surroundings: Surroundings | None = None
+        self._busy: OrderedDict[str, int] = OrderedDict()
+        self._owner = secrets.token_hex(8)
+        self._numbers = count(1)
+
+    def bind(self, surroundings: Surroundings) -> Idempotency:
+        """The same, for one subscription. Raises `UsageError` or `ConfigError` for a key or a store
+        that can't be used there."""
+        queue = surroundings.queue or ""
+        if self._key == "deduplication_id" and not queue.endswith(".fifo"):
+            raise UsageError(
+                f"subscriber of {queue!r}: messages of a standard queue have no deduplication id "
+                "to be their idempotency key"
+            )
+        if callable(check := getattr(self._store, "check", None)):
+            check()
+        bound = copy.copy(self)
+        bound._clock = surroundings.clock
+        bound._surroundings = surroundings
+        bound._scope = queue if self._scope is None else self._scope
+        bound._busy = OrderedDict()
+        bound._owner = secrets.token_hex(8)
+        return bound
+
+    async def receive(self, message: Message, call_next: CallNext) -> Outcome:
+        """Around one message."""
+        hold = _Hold(self, message, self.key_of(message))
+        if (outcome := await hold.take()) is not None:
+            return outcome
+        async with _Guard([hold]) as guard:
+            outcome = await call_next(message)
+            guard.done = [type(outcome) is Ack]
+        return outcome
+
+    async def receive_batch(
+        self, messages: list[Message], call_next: CallNextBatch
+    ) -> list[Outcome]:
+        """Around one batch: only messages whose keys are free are passed on."""
+        outcomes: dict[int, Outcome] = {}
+        holds: dict[str, tuple[int, _Hold]] = {}
+        behind: dict[int, int] = {}  # of the same key as an earlier one of the batch
+        for place, message in enumerate(messages):
+            try:
+                key = self.key_of(message)
+            except Exception as error:
+                outcomes[place] = self._outcome_of(error)
+                continue
+            if key in holds:
+                behind[place] = holds[key][0]
+            else:
+                holds[key] = (place, _Hold(self, message, key))
+        taken: list[tuple[int, _Hold]] = []
+        found = await _take_all([hold for _, hold in holds.values()])
+        for (place, hold), what in zip(holds.values(), found, strict=True):
+            if what is None:
+                taken.append((place, hold))
+            else:
+                outcomes[place] = self._outcome_of(what) if isinstance(what, Exception) else what
+        if taken:
+            async with _Guard([hold for _, hold in taken]) as guard:
+                results = await call_next([messages[place] for place, _ in taken])
+                guard.done = [type(each) is Ack for each in results]
+            for (place, _), result in zip(taken, results, strict=True):
+                outcomes[place] = result
+        for place, first in behind.items():
+            done = type(outcomes[first]) is Ack
+            if done:
+                self.skipped(messages[place], self.key_of(messages[place]))
+            outcomes[place] = ACK if done else Retry(reason="behind its key", counts=False)
+        return [outcomes[place] for place in range(len(messages))]
+
+    def key_of(self, message: Message) -> str:
+        """The key of a message, within its scope. Raises `UndecodableError` where it has none."""
+        key = self._key_of(message)
+        if not key or not isinstance(key, str):
+            raise UndecodableError(
+                f"the message has no idempotency key: {self._named()} is {key!r}"
+            )
+        if len(key) > _LONGEST_KEY or not key.isprintable():
+            key = sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+        return f"{message.queue if self._scope is None else self._scope}:{key}"
+
+    def skipped(self, message: Message, key: str) -> None:
+        """Tell that a message is a duplicate of one that was handled."""
+        self._busy.pop(message.message_id, None)
+        _log.info(
+            "%s: message %s is a duplicate and is not run: %s is done",
+            message.queue,
+            message.message_id,
+            key,
+            extra={"queue": message.queue, "message_id": message.message_id},
+        )
+        if self._surroundings is not None:
+            hooks: Hooks = self._surroundings.hooks
+            hooks.emit(DuplicateSkipped(message.queue, message.message_id, key))
+
+    def put_off(self, message: Message, key: str, until: float) -> Retry:
+        """What becomes of a message whose key is locked until then.
+
+        At first it comes again when that lock ends. Where it was moved by then, someone is at work
+        for longer than a lease, and the wait doubles: each receive counts for SQS's own limit.
+        """
+        times = self._busy.pop(message.message_id, 0)
+        self._busy[message.message_id] = times + 1
+        if len(self._busy) > _BUSY_MEMORY:
+            self._busy.popitem(last=False)
+        left = max(0.0, until - self._clock.now())
+        wait = max(left, min(left * 2 ** min(times, 16), MAX_WAIT_SECONDS))
+        wait = min(wait, 43_200.0)
+        _log.info(
+            "%s: message %s waits %.0f s: %s is being handled",
+            message.queue,
+            message.message_id,
+            wait,
+            key,
+            extra={"queue": message.queue, "message_id": message.message_id},
+        )
+        if self._surroundings is not None:
+            hooks: Hooks = self._surroundings.hooks
+            hooks.emit(KeyBusy(message.queue, message.message_id, key, wait))
+        return Retry(after=wait, reason=f"{key} is being handled elsewhere", counts=False)
+
+    # --- what holds ask of the store ------------------------------------------------------------
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    @property
+    def store(self) -> IdempotencyStore:
+        return self._store
+
+    @property
+    def remember_seconds(self) -> float:
+        return self._remember
+
+    def new_owner(self) -> str:
+        return f"{self._owner}-{next(self._numbers)}"
+
+    async def ask(self, question: Awaitable[T]) -> T:
+        """The store's answer, in `STORE_SECONDS`; a virtual clock stands still meanwhile."""
+        clock = self._clock
+        with clock.hold() if isinstance(clock, VirtualClock) else nullcontext():
+            async with timeout(clock, STORE_SECONDS):
+                return await question
+
+    def _outcome_of(self, error: Exception) -> Outcome:
+        if self._surroundings is None:
+            return Retry(reason=describe(error))
+        return self._surroundings.outcome_of(error)
+
+    def _named(self) -> str:
+        if isinstance(self._key, str):
+            return f"its {self._key}"
+        if isinstance(self._key, HeaderField):
+            return f"its header {self._key.name!r}"
+        return f"what {getattr(self._key, '__qualname__', self._key)} gave"
+
+    def __repr__(self) -> str:
+        return f"Idempotency({self._store!r})"
+
+
+class _Hold:
+    """The lock on one key for one delivery: lives and dies with the lease of its message."""
+
+    __slots__ = (
+        "_held_until",
+        "_keeper",
+        "_owner",
+        "_parent",
+        "_unwatch",
+        "broken",
+        "key",
+        "message",
+        "on_broken",
+    )
+
+    def __init__(self, parent: Idempotency, message: Message, key: str) -> None:
+        self.message = message
+        self.key = key
+        self.broken = ""  # why the lock is not ours any more, while the lease is
+        self.on_broken: Callable[[], object] | None = None
+        self._parent = parent
+        self._owner = parent.new_owner()
+        self._held_until = 0.0
+        self._keeper: asyncio.Task[None] | None = None
+        self._unwatch: Callable[[], None] | None = None
+
+    @property
+    def _lease_until(self) -> float:
+        return round(self.message.lease.until, 3)  # two ways of adding up give the same
+
+    @property
+    def _now(self) -> float:
+        return round(self._parent.clock.now(), 3)
+
+    async def take(self) -> Outcome | None:
+        """Lock the key; None when it is ours, otherwise what becomes of the message."""
+        parent, message = self._parent, self.message
+        until = self._lease_until
+        question = parent.store.begin(self.key, self._owner, until=until, now=self._now)
+        try:
+            begun = await parent.ask(question)
+        except BaseException:
+            await _surely(self._abandon())  # the answer is lost, and the lock may be there
+            raise
+        if begun.state == "done":
+            parent.skipped(message, self.key)
+            return ACK
+        if begun.state == "busy":
+            return parent.put_off(message, self.key, begun.until)
+        self._held_until = until
+        self._unwatch = message.lease.watch(self._lease_changed)
+        if message.lease.lost or self._lease_until != until:  # while the store was asked
+            self._lease_changed()
+        return None
+
+    async def close(self, *, done: bool) -> None:
+        """Free the key, or note that it is done; also where the caller is being cancelled."""
+        if self._unwatch is not None:
+            self._unwatch()
+            self._unwatch = None
+        await _surely(self._close(done))
+
+    async def _close(self, done: bool) -> None:
+        if self._keeper is not None and not self._keeper.done():
+            self._keeper.cancel()
+            await asyncio.wait({self._keeper})
+        if not done:
+            await self._abandon()
+            return
+        parent, now = self._parent, self._now
+        question = parent.store.complete(
+            self.key, self._owner, until=now + parent.remember_seconds, now=now
+        )
+        try:
+            await parent.ask(question)
+        except Exception as error:
+            # it was handled: to run it again would be worse than to forget the key
+            _log.error(
+                "%s: message %s was handled, and the store can't note its key %s: %s",
+                self.message.queue,
+                self.message.message_id,
+                self.key,
+                describe(error),
+            )
+
+    async def _abandon(self) -> None:
+        try:
+            await self._parent.ask(self._parent.store.abandon(self.key, self._owner))
+        except Exception as error:
+            _log.warning(
+                "%s: the store can't free %s, which stays locked until its lease ends: %s",
+                self.message.queue,
+                self.key,
+                describe(error),
+            )
+
+    # --- while the handler runs -----------------------------------------------------------------
+
+    def _lease_changed(self) -> None:
+        if self._keeper is None or self._keeper.done():
+            self._keeper = asyncio.get_running_loop().create_task(self._keep())
+
+    async def _keep(self) -> None:
+        """Follow the lease: move the lock to its new end, or free it when the lease is over."""
+        parent, clock = self._parent, self._parent.clock
+        while not self.message.lease.lost:
+            until = self._lease_until
+            if until == self._held_until:
+                return
+            question = parent.store.extend(self.key, self._owner, until=until, now=self._now)
+            try:
+                kept = await parent.ask(question)
+            except Exception as error:
+                left = self._held_until - self._now
+                if left <= 0:
+                    self._break(f"the store can't extend it: {describe(error)}")
+                    return
+                await clock.sleep(min(max(left / 4, 0.05), 1.0))
+                continue
+            if not kept:
+                self._break("someone else has it")
+                return
+            self._held_until = until
+        await self._abandon()
+
+    def _break(self, reason: str) -> None:
+        self.broken = reason
+        if self.on_broken is not None:
+            self.on_broken()
+
+
+class _Guard:
+    """Around the handler: `done` says for each lock whether its key is done; all are freed that
+    are not, however the body ends, and it ends when a lock breaks."""
+
+    def __init__(self, holds: list[_Hold]) -> None:
+        self.done: list[bool] = []
+        self._holds = holds
+        self._scope = asyncio.timeout(None)
+
+    async def __aenter__(self) -> _Guard:
+        await self._scope.__aenter__()
+        for hold in self._holds:
+            hold.on_broken = self._end
+            if hold.broken:
+                self._end()
+        return self
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        try:
+            await self._scope.__aexit__(kind, error, trace)
+        except TimeoutError as over:
+            reason = next(hold.broken for hold in self._holds if hold.broken)
+            raise LeaseLostError(f"the lock on the idempotency key is lost: {reason}") from over
+        finally:
+            for place, hold in enumerate(self._holds):
+                await hold.close(done=place < len(self.done) and self.done[place])
+
+    def _end(self) -> None:
+        if not self._scope.expired():
+            self._scope.reschedule(asyncio.get_running_loop().time())
+
+
+async def _take_all(holds: list[_Hold]) -> list[Outcome | Exception | None]:
+    """Take the locks together; what became of each."""
+
+    async def one(hold: _Hold) -> Outcome | Exception | None:
+        try:
+            return await hold.take()
+        except Exception as error:
+            return error
+
+    tasks: list[asyncio.Task[Outcome | Exception | None]] = []
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(hold)) for hold in holds]
+    except BaseException:
+        for hold in holds:
+            await hold.close(done=False)
+        raise
+    return [task.result() for task in tasks]
+
+
+async def _surely(work: Coroutine[Any, Any, None]) -> None:
+    """Do it to its end, also in a task that is being cancelled."""
+    task = asyncio.get_running_loop().create_task(work)
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                return
+
+
+def _key_function(key: Any) -> KeyOf:
+    if key == "message_id":
+        return lambda message: message.message_id
+    if key == "deduplication_id":
+        return lambda message: message.deduplication_id
+    if isinstance(key, HeaderField):
+        if (name := key.name) is None:
+            raise UsageError("a Header that is an idempotency key has a name: Header('order-id')")
+
+        def of_header(message: Message) -> str | None:
+            value = message.headers.get(name)
+            return value.hex() if isinstance(value, bytes) else value
+
+        return of_header
+    if callable(key) and not isinstance(key, type):
+        return key  # type: ignore[no-any-return]
+    raise UsageError(
+        'key is "message_id", "deduplication_id", a Header("…"), or a function of the message; '
+        f"not {key!r}"
+    )
