@@ -76,7 +76,7 @@ async def prepare(
     that contradicts the subscription; and whatever the backend raises.
     """
     queue = subscription.queue
-    queue_url = await _find(queue, backend, urls, "queue")
+    queue_url = await find_queue(queue, backend, urls, "queue")
     attributes = await _attributes(queue_url, backend)
     arn = attributes.get("QueueArn", "")
     own = redrive_policy_of(attributes, queue.name)
@@ -84,7 +84,7 @@ async def prepare(
     if subscription.dead_letter is not None and subscription.max_attempts is not None:
         dead_letter = subscription.dead_letter
         max_attempts = subscription.max_attempts
-        dead_letter_url = await _find(dead_letter, backend, urls, "dead-letter queue")
+        dead_letter_url = await find_queue(dead_letter, backend, urls, "dead-letter queue")
         dead_letter_name = dead_letter.known_as.name
         dead_letter_arn = (await _attributes(dead_letter_url, backend)).get("QueueArn", "")
         if subscription.redrive == "write":
@@ -142,7 +142,9 @@ async def prepare(
     )
 
 
-async def _find(queue: Queue, backend: Backend, urls: QueueUrls, what: str) -> str:
+async def find_queue(queue: Queue, backend: Backend, urls: QueueUrls, what: str) -> str:
+    """The URL of a queue, created where it is declared so. Raises `ConfigError`, which calls it
+    `what`, where it does not exist."""
     try:
         return await urls.resolve(queue.name)
     except QueueDoesNotExist:

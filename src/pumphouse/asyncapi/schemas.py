@@ -1,0 +1,198 @@
+"""JSON Schema of payload types, as an AsyncAPI document has it.
+
+msgspec describes what it reads, pydantic its own models; what they share goes into the components,
+under its class's name, or with its module where two classes have one name. Both write JSON Schema
+2020-12, and AsyncAPI is read as draft 07: what differs between the two is rewritten here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+import msgspec
+
+from pumphouse.asyncapi.plain import plain, plain_values
+from pumphouse.subscriber.kinds import same_type
+
+Schema = dict[str, Any]
+
+REFERENCE = "#/components/schemas/"
+_EMPTY = inspect.Parameter.empty
+_MAPS = ("properties", "patternProperties", "definitions", "$defs", "dependentSchemas")
+_LISTS = ("allOf", "anyOf", "oneOf")
+_ONE = ("additionalItems", "additionalProperties", "contains", "else", "if", "items", "not")
+_ONE_MORE = ("propertyNames", "then", "unevaluatedItems", "unevaluatedProperties")
+_SCHEMAS = frozenset((*_ONE, *_ONE_MORE))
+
+
+@dataclass(slots=True)
+class Schemas:
+    """The schemas of some types, and the components that they refer to.
+
+    A type that no schema can be made for is described by the empty schema, which is that of
+    anything.
+    """
+
+    components: dict[str, Schema] = field(default_factory=dict)
+    _made: list[tuple[Any, Schema]] = field(default_factory=list)
+
+    def of(self, kind: Any) -> Schema:
+        """The schema of one of the types."""
+        return next((dict(schema) for known, schema in self._made if same_type(known, kind)), {})
+
+    def add(self, kinds: list[Any], schemas: list[Schema], components: dict[str, Schema]) -> None:
+        """Take the schemas of some types in; a component whose name is taken gets another."""
+        names: dict[str, str] = {}
+        for name, component in components.items():
+            free, count = name, 1
+            while free in self.components and self.components[free] != component:
+                count += 1
+                free = f"{name}-{count}"
+            names[name] = free
+        for name, component in components.items():
+            self.components[names[name]] = _renamed(component, names)
+        self._made += zip(kinds, (_renamed(schema, names) for schema in schemas), strict=True)
+
+
+def schemas_of(kinds: Iterable[Any]) -> Schemas:
+    """The schemas of types: those of payloads and headers."""
+    found = Schemas()
+    distinct: list[Any] = []
+    for kind in kinds:
+        if not any(same_type(kind, known) for known in distinct):
+            distinct.append(kind)
+    of_msgspec, of_pydantic = [], []
+    for kind in distinct:
+        if kind is _EMPTY or kind is str:
+            found.add([kind], [{"type": "string"}], {})
+        elif kind is bytes:
+            found.add([kind], [{"type": "string", "format": "binary"}], {})
+        elif kind is Any or kind is None:
+            found.add([kind], [{}], {})
+        elif has_pydantic(kind):
+            of_pydantic.append(kind)
+        else:
+            of_msgspec.append(kind)
+    found.add(*_from_msgspec(of_msgspec))
+    found.add(*_from_pydantic(of_pydantic))
+    return found
+
+
+def has_pydantic(kind: Any) -> bool:
+    """Whether a type is pydantic's, or has one of its in it."""
+    return hasattr(kind, "__pydantic_validator__") or any(map(has_pydantic, get_args(kind)))
+
+
+def _from_msgspec(kinds: list[Any]) -> tuple[list[Any], list[Schema], dict[str, Schema]]:
+    kinds = [kind for kind in kinds if _describes(_msgspec, [kind])]
+    if not kinds:
+        return [], [], {}
+    schemas, components = _msgspec(kinds)
+    return kinds, [draft7(each) for each in schemas], _all_draft7(components)
+
+
+def _msgspec(kinds: list[Any]) -> tuple[list[Schema], dict[str, Schema]]:
+    schemas, components = msgspec.json.schema_components(
+        kinds, schema_hook=lambda kind: {}, ref_template=REFERENCE + "{name}"
+    )
+    return list(schemas), components
+
+
+def _from_pydantic(kinds: list[Any]) -> tuple[list[Any], list[Schema], dict[str, Schema]]:
+    if not kinds:
+        return [], [], {}
+    kinds = [kind for kind in kinds if _describes(_pydantic, [kind])]
+    schemas, components = _pydantic(kinds) if kinds else ([], {})
+    return kinds, [draft7(each) for each in schemas], _all_draft7(components)
+
+
+def _pydantic(kinds: list[Any]) -> tuple[list[Schema], dict[str, Schema]]:
+    from pydantic import TypeAdapter
+
+    asked = [(place, "validation", TypeAdapter(kind)) for place, kind in enumerate(kinds)]
+    schemas, definitions = TypeAdapter.json_schemas(
+        asked,  # type: ignore[arg-type, unused-ignore]
+        ref_template=REFERENCE + "{model}",
+    )
+    return [schemas[place, "validation"] for place in range(len(kinds))], dict(
+        definitions.get("$defs", {})
+    )
+
+
+def _describes(describe: Any, kinds: list[Any]) -> bool:
+    try:
+        describe(kinds)
+    except Exception:  # each library has its own for types that have no schema
+        return False
+    return True
+
+
+# --- draft 07 -------------------------------------------------------------------------------------
+
+
+def _all_draft7(components: dict[str, Schema]) -> dict[str, Schema]:
+    return {name: draft7(component) for name, component in components.items()}
+
+
+def draft7(schema: Any) -> Any:
+    """A schema of 2020-12 as one of draft 07, without anything in its words that tells where a
+    service runs. Tuples are `items` and `additionalItems`; a `discriminator` that is an object is
+    left out, as the members of its union tell themselves apart by their constants."""
+    if not isinstance(schema, dict):
+        return schema
+    found: Schema = {}
+    for key, value in schema.items():
+        if key in _MAPS:
+            found[key] = _all_draft7(value)
+        elif key in _LISTS:
+            found[key] = [draft7(each) for each in value]
+        elif key in _SCHEMAS:
+            found[key] = draft7(value)
+        elif key in ("description", "title") and isinstance(value, str):
+            found[key] = plain(value)
+        elif key in ("default", "examples"):
+            found[key] = plain_values(value)
+        elif key == "prefixItems" or (key == "discriminator" and isinstance(value, dict)):
+            continue
+        else:
+            found[key] = value
+    if "prefixItems" in schema:
+        rest = found.pop("items", None)
+        if schema["prefixItems"]:
+            found["items"] = [draft7(each) for each in schema["prefixItems"]]
+            if rest is not None:
+                found["additionalItems"] = rest
+        elif rest not in (None, False):
+            found["items"] = rest
+    return found
+
+
+def _renamed(schema: Any, names: dict[str, str]) -> Any:
+    """A schema whose references follow components to their names."""
+    if isinstance(schema, list):
+        return [_renamed(each, names) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _renamed(value, names) for key, value in schema.items()}
+    reference = found.get("$ref")
+    if isinstance(reference, str) and reference.startswith(REFERENCE):
+        name = reference.removeprefix(REFERENCE)
+        found["$ref"] = REFERENCE + names.get(name, name)
+    return found
+
+
+def name_of(kind: Any) -> str:
+    """What a type is called in the document: letters, digits, `_`, `.` and `-`."""
+    if kind is _EMPTY or kind is str:
+        return "text"
+    if kind is Any or kind is None:
+        return "message"
+    if isinstance(kind, type) and not get_args(kind):
+        name = kind.__name__
+    else:
+        name = re.sub(r"\b(?:\w+\.)+(\w)", r"\1", str(kind))
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.") or "message"

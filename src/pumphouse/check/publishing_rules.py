@@ -1,0 +1,175 @@
+"""What may be wrong with the queues and topics that a service publishes to (PH4..)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pumphouse.addressing import Topic, destination
+from pumphouse.check.case import Case
+from pumphouse.check.facts import Look, QueueFacts, TopicFacts
+from pumphouse.check.findings import Finding, found
+from pumphouse.check.queue_rules import denials, own_key, refused, unseen
+from pumphouse.claim_check import ClaimCheck
+from pumphouse.subscriber.kinds import is_record, returns_of, same_type
+from pumphouse.subscriber.queue import Queue, as_queue, same_queue
+
+if TYPE_CHECKING:
+    from pumphouse.app import App
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A queue or topic that something of a service publishes to."""
+
+    to: Queue | Topic
+    payload_type: Any = Any
+    claim_check: ClaimCheck | None = None
+    source: Queue | None = None
+    """The queue whose handler replies to it; None for a publisher."""
+    groups: bool = True
+    """Whether what is sent there says its group."""
+
+    @property
+    def name(self) -> str:
+        return self.to.name if isinstance(self.to, Topic) else self.to.known_as.name
+
+
+def targets_of(app: App) -> list[Target]:
+    """Everything that an app publishes to, as far as it is declared."""
+    found: list[Target] = []
+    for subscription in app.subscriptions:
+        returns = returns_of(subscription.plan.function)
+        groups = returns.unknown or not returns.types
+        replies = [] if subscription.publish is None else [subscription.publish]
+        if (handler := subscription.handler) is not None:
+            replies += [each.destination_from(subscription.place) for each in handler.publishers]
+        found += [
+            Target(_as_target(reply), source=subscription.queue, groups=groups) for reply in replies
+        ]
+    for publisher in app.publishers:
+        to = publisher.queue or _as_target(publisher.destination)
+        claim_check = publisher.options.get("claim_check")
+        found.append(Target(to, publisher.payload_type, claim_check))
+        if isinstance(letters := publisher.options.get("on_dead_letter"), str):
+            found.append(Target(_as_target(letters)))
+    return found
+
+
+def _as_target(to: str | Topic) -> Queue | Topic:
+    to = destination(to) if isinstance(to, str) else to
+    return to if isinstance(to, Topic) else as_queue(to)
+
+
+async def publishing_findings(
+    look: Look, targets: Sequence[Target], cases: Sequence[Case]
+) -> list[Finding]:
+    """Look at the targets, and judge them."""
+    findings: list[Finding] = []
+    for target in targets:
+        if isinstance(target.to, Topic):
+            findings += _topic(target.to, await look.topic(target.to))
+        else:
+            findings += _queue(target.to, target, await look.queue(target.to))
+        findings += _groups(target)
+        findings += _understood(target, cases)
+    for case in cases:
+        if case.subscription.claim_check is not None and case.facts.known:
+            findings += _claim_check(case.name, case.subscription.claim_check, case.facts)
+    return list(dict.fromkeys(findings))
+
+
+def _queue(queue: Queue, target: Target, facts: QueueFacts) -> Iterator[Finding]:
+    name = target.name
+    if facts.missing:
+        remedy = "create it, or correct the name"
+        if facts.other_kind:
+            remedy = f"there is a queue {facts.other_kind}: publish to that one, or create this one"
+        yield found("PH401", name, "messages are published to it, and it does not exist", remedy)
+    elif facts.refused == "sqs:GetQueueUrl":
+        yield refused(name, facts.refused, queue.name)
+    elif facts.refused:
+        yield unseen(name, facts.refused, "the queue")
+    if not facts.known:
+        return
+    yield from denials(name, facts, ("sqs:SendMessage",))
+    if own_key(facts):
+        yield found(
+            "PH105",
+            name,
+            f"what is published to it is encrypted with {facts.key}",
+            "permit kms:GenerateDataKey and kms:Decrypt on that key to the service",
+        )
+    if target.claim_check is not None:
+        yield from _claim_check(name, target.claim_check, facts)
+    if target.source is None and facts.attributes.get("ContentBasedDeduplication") == "true":
+        yield _no_deduplication(name)
+
+
+def _topic(topic: Topic, facts: TopicFacts) -> Iterator[Finding]:
+    if facts.missing:
+        remedy = "create it, or correct its name or ARN"
+        if facts.other_kind:
+            remedy = f"there is a topic {facts.other_kind}: publish to that one, or create this one"
+        yield found(
+            "PH402", topic.name, "messages are published to it, and it does not exist", remedy
+        )
+    elif facts.refused == "sns:ListTopics":
+        yield refused(topic.name, facts.refused, topic.reference)
+    elif facts.refused:
+        yield unseen(topic.name, facts.refused, "the topic")
+    elif facts.attributes.get("ContentBasedDeduplication") == "true":
+        yield _no_deduplication(topic.name)
+
+
+def _no_deduplication(name: str) -> Finding:
+    return found(
+        "PH405",
+        name,
+        "its content-based deduplication has no effect on what is published here: every message "
+        "has a deduplication id, so that the same body sent twice is two messages",
+        "give deduplication_id= where two publishes are to be one message",
+    )
+
+
+def _claim_check(name: str, check: ClaimCheck, facts: QueueFacts) -> Iterator[Finding]:
+    if check.inline_max_bytes > facts.largest_bytes:
+        yield found(
+            "PH404",
+            name,
+            f"the claim check leaves bodies up to {check.inline_max_bytes:,} bytes in their "
+            f"messages, and the queue takes {facts.largest_bytes:,}",
+            f"set inline_max_bytes below {facts.largest_bytes:,}, or raise MaximumMessageSize",
+        )
+
+
+def _groups(target: Target) -> Iterator[Finding]:
+    """A reply to a FIFO destination has its message's group, which on a standard queue is seldom
+    there."""
+    fifo = target.to.is_fifo
+    if fifo and target.source is not None and not target.source.is_fifo and not target.groups:
+        yield found(
+            "PH403",
+            target.source.known_as.name,
+            f"replies go to {target.name}, which needs a group, and messages of a standard queue "
+            "have none to pass on",
+            "return Reply(body, group_id=…)",
+        )
+
+
+def _understood(target: Target, cases: Sequence[Case]) -> Iterator[Finding]:
+    """Whether a handler of the same app takes what a publisher sends it."""
+    if isinstance(target.to, Topic) or target.source is not None:
+        return
+    for case in cases:
+        sent, taken = target.payload_type, case.subscription.plan.payload_type
+        if not same_queue(target.to, case.queue) or same_type(sent, taken):
+            continue
+        if (is_record(sent) and is_record(taken)) or (sent is bytes and taken is str):
+            yield found(
+                "PH406",
+                case.name,
+                f"{sent.__name__} is published to it, and its handler takes {taken.__name__}",
+                "let both be the same type, or one that reads as the other",
+            )
