@@ -35,9 +35,10 @@ from pumphouse.subscriber.queue import Queue, same_queue
 from pumphouse.subscriber.runner import Runner
 from pumphouse.subscriber.setup import redrive_policy_of
 from pumphouse.subscriber.stats import Stats
+from pumphouse.subscriber.subscription import Subscription
 
 if TYPE_CHECKING:
-    from pumphouse.app import App, Handler
+    from pumphouse.app import App
 
 LONGEST_INVOCATION_SECONDS = 900.0
 """What Lambda gives a function at most; taken where no context says how much it is."""
@@ -71,7 +72,7 @@ class BatchFailedError(PumphouseError):
 class _Source:
     """A queue that events come from, and what was found out about it."""
 
-    handler: Handler[..., Any]
+    subscription: Subscription
     name: QueueName
     url: str
     arn: str
@@ -155,20 +156,19 @@ class LambdaHandler:
         Raises `UsageError` for what is no event of SQS and for a queue that the app does not read,
         and whatever the start of the app raises.
         """
-        remaining = _remaining_seconds(context)
+        _remaining_seconds(context)  # raises for what is no context, before anything is started
         batches = records_of(event)
-        handlers = {arn: self._handler_of(arn) for arn in batches}
-        began = asyncio.get_running_loop().time()
+        subscriptions = {arn: self._subscription_of(arn) for arn in batches}
         running = await self._started()
         clock = running.clock
-        remaining -= asyncio.get_running_loop().time() - began  # what the start took, by any clock
+        remaining = _remaining_seconds(context)
         reserve = self._reserve_seconds
         if reserve is None:
             reserve = max(0.2, min(3.0, remaining / 10))
         end = clock.monotonic() + remaining
         work: list[tuple[_Source, Batch, list[Delivery]]] = []
         for arn, messages in batches.items():
-            source = await self._source(arn, handlers[arn], running)
+            source = await self._source(arn, subscriptions[arn], running)
             work.append(self._batch(source, messages, running, end - reserve))
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -250,11 +250,11 @@ class LambdaHandler:
                 self._stack = stack
         return self._running
 
-    def _handler_of(self, arn: str) -> Handler[..., Any]:
+    def _subscription_of(self, arn: str) -> Subscription:
         queue = Queue(arn)
-        for handler in self.app.handlers:
-            if same_queue(handler.subscription.queue, queue):
-                return handler
+        for subscription in self.app.subscriptions:
+            if same_queue(subscription.queue, queue):
+                return subscription
         known = ", ".join(each.queue.name for each in self.app.subscriptions) or "none"
         raise UsageError(
             f"the event comes from {arn}, and the app {self.app.name!r} has no subscriber of that "
@@ -262,16 +262,16 @@ class LambdaHandler:
             "from the environment for example"
         )
 
-    async def _source(self, arn: str, handler: Handler[..., Any], running: Running) -> _Source:
+    async def _source(self, arn: str, subscription: Subscription, running: Running) -> _Source:
         source = self._sources.get(arn)
         if source is None:
-            queue = handler.subscription.queue
+            queue = subscription.queue
             verifier = running.verifier() if queue.verify_sns_signatures else None
             reading = await reading_for(queue.sns, running.backend, arn, verifier)
             name = parse_queue_arn(arn)
             stats = Stats()
-            runner = running.runner_for(handler, stats, reading)
-            source = _Source(handler, name, _url_of(name, queue.name), arn, runner, stats)
+            runner = running.runner_for(subscription, stats, reading)
+            source = _Source(subscription, name, _url_of(name, queue.name), arn, runner, stats)
             self._sources[arn] = source
         return source
 
@@ -289,7 +289,7 @@ class LambdaHandler:
             return await self._dead_letters(source, running)
 
         batch = Batch(
-            source.handler.subscription,
+            source.subscription,
             source.runner,
             running.clock,
             self.app.hooks,
@@ -305,7 +305,7 @@ class LambdaHandler:
     ) -> tuple[DeadLetters, str] | None:
         """The dead-letter queue that was declared, otherwise that of the queue's own policy."""
         if not source.looked:
-            declared = source.handler.subscription.dead_letter
+            declared = source.subscription.dead_letter
             if declared is not None:
                 target = declared.known_as
                 url = _url_of(
