@@ -21,9 +21,9 @@ MOST_RETENTION_SECONDS = 1_209_600
 
 def dead_letter_findings(case: Case) -> Iterator[Finding]:
     """Everything about where a message goes that always fails."""
-    if case.facts.missing or case.facts.refused:
-        return  # nothing is known of its policy, and the queue itself has its finding
     if case.dead_letter is None or case.letters is None:
+        if not case.facts.known:
+            return  # nothing is known of its policy, and the queue itself has its finding
         yield found(
             "PH209",
             case.name,
@@ -58,7 +58,8 @@ def dead_letter_findings(case: Case) -> Iterator[Finding]:
         )
     elif letters.refused:
         yield from _not_seen(case, letters)
-    yield from _policy(case, letters)
+    if case.facts.known:
+        yield from _policy(case, letters)
     if case.circle:
         yield found(
             "PH212",

@@ -37,6 +37,8 @@ MOST_PAGES = 100
 """Of a hundred subscriptions: what is looked through for those of the service's queues."""
 
 _REFUSALS = frozenset({"AccessDenied", "AuthorizationError", "NotAuthorized", "InvalidSecurity"})
+_NOT_HERE = frozenset({"InvalidAddress"})
+"""What SQS answers to the URL of a queue in another region."""
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -168,9 +170,9 @@ class Look:
             return QueueFacts(name, refused="sqs:GetQueueUrl")
         try:
             answer = await self._backend.execute(GetQueueAttributes(url, ["All"]))
-        except QueueDoesNotExist:
-            return QueueFacts(name, url, missing=True)
         except ServiceError as error:
+            if isinstance(error, QueueDoesNotExist) or error.code in _NOT_HERE:
+                return QueueFacts(name, url, missing=True)
             if not is_refusal(error):
                 raise
             return QueueFacts(name, url, refused="sqs:GetQueueAttributes")
