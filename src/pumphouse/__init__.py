@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from pumphouse.model import Message as Message
     from pumphouse.model import Receipt as Receipt
     from pumphouse.notifications import subscribe_queue_to_topic as subscribe_queue_to_topic
+    from pumphouse.publishers import Outgoing as Outgoing
+    from pumphouse.publishers import Publisher as Publisher
+    from pumphouse.publishers import To as To
+    from pumphouse.router import Router as Router
     from pumphouse.sink import Sink as Sink
     from pumphouse.sns_endpoint import SnsEndpoint as SnsEndpoint
     from pumphouse.subscriber.injection.markers import Depends as Depends
@@ -69,8 +73,10 @@ _WHERE = {
     "LeaseTransport": "transport",
     "Message": "model",
     "NetworkError": "errors",
+    "Outgoing": "publishers",
     "OutcomeUnknownError": "errors",
     "PriorityTransport": "transport",
+    "Publisher": "publishers",
     "PumphouseError": "errors",
     "Queue": "subscriber.queue",
     "QueueDoesNotExist": "errors",
@@ -81,12 +87,14 @@ _WHERE = {
     "Reply": "subscriber.outcomes",
     "Retry": "subscriber.outcomes",
     "RetryPolicy": "backoff",
+    "Router": "router",
     "ServiceError": "errors",
     "Settle": "subscriber.outcomes",
     "Sink": "sink",
     "SnsEndpoint": "sns_endpoint",
     "State": "subscriber.injection.markers",
     "ThrottledError": "errors",
+    "To": "publishers",
     "Topic": "addressing",
     "TransientError": "errors",
     "UsageError": "errors",

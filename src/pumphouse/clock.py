@@ -12,8 +12,8 @@ import heapq
 import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Protocol
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, Protocol
 
 
 class Timer(Protocol):
@@ -141,6 +141,16 @@ class VirtualClock:
         finally:
             self._held -= 1
 
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """Let time pass again while the body runs, for one of those who hold it."""
+        held = self._held > 0
+        self._held -= held
+        try:
+            yield
+        finally:
+            self._held += held
+
     @property
     def next_timer(self) -> float | None:
         """The `monotonic()` time of the next timer, or None when nothing waits for time."""
@@ -217,3 +227,16 @@ class VirtualClock:
     def __repr__(self) -> str:
         waiting = sum(not timer.cancelled for _, _, timer in self._timers)
         return f"VirtualClock(elapsed={self._elapsed:g}s, timers={waiting})"
+
+
+async def wait_and_move(clock: Clock | None, event: asyncio.Future[Any]) -> None:
+    """Wait for a future, without cancelling it and without raising what it raises; where nobody
+    else is there to move a virtual clock, move it until then."""
+    while not event.done():
+        if not isinstance(clock, VirtualClock):
+            await asyncio.wait({event})
+            continue
+        await asyncio.wait({event}, timeout=0.02)
+        if not clock.moving and not event.done() and clock.next_timer is not None:
+            with suppress(TimeoutError):  # what it waits for next is not time
+                await clock.run_until(event.done)

@@ -124,20 +124,32 @@ async def make_queues(backend: Backend, app: App) -> None:
     """Make every queue that an app names, as it is declared, and every topic."""
     for queue in queues_of(app):
         await backend.execute(CreateQueue(queue.known_as.name, queue.creation_attributes() or None))
-    for subscription in app.subscriptions:
-        if isinstance(topic := subscription.publish, Topic):
-            fifo = {"FifoTopic": "true"} if topic.is_fifo else None
-            await backend.execute(CreateTopic(topic.name, fifo))
+    for topic in topics_of(app):
+        await backend.execute(
+            CreateTopic(topic.name, {"FifoTopic": "true"} if topic.is_fifo else None)
+        )
 
 
 def queues_of(app: App) -> list[Queue]:
-    """Every queue that an app names: read, dead-letter, and written to by replies."""
+    """Every queue that an app names: read, dead-letter, and written to."""
+    named = [
+        *(each.queue for each in app.subscriptions),
+        *(each.dead_letter for each in app.subscriptions),
+        *(each.queue for each in app.publishers),
+        *(each.publish for each in app.subscriptions),
+    ]
     found: dict[str, Queue] = {}
-    for subscription in app.subscriptions:
-        found[subscription.queue.known_as.name] = subscription.queue
-    for subscription in app.subscriptions:
-        for other in (subscription.dead_letter, subscription.publish):
-            if other is not None and not isinstance(other, Topic):
-                queue = as_queue(other)
-                found.setdefault(queue.known_as.name, queue)
+    for each in named:
+        if each is not None and not isinstance(each, Topic):
+            queue = as_queue(each)
+            found.setdefault(queue.known_as.name, queue)
     return list(found.values())
+
+
+def topics_of(app: App) -> list[Topic]:
+    """Every topic that an app publishes to."""
+    named = [
+        *(each.destination for each in app.publishers),
+        *(each.publish for each in app.subscriptions),
+    ]
+    return list({each.name: each for each in named if isinstance(each, Topic)}.values())

@@ -8,31 +8,29 @@ the caller as it is, and a cancelled caller still gets a full stop. The stop of 
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, suppress
-from functools import partial
+from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 from weakref import WeakSet
 
-from pumphouse.addressing import QueueUrls, Topic, TopicArns
+from pumphouse.addressing import QueueUrls, Topic
 from pumphouse.backend import Backend
-from pumphouse.clock import Clock, RealClock, VirtualClock
+from pumphouse.clock import Clock, RealClock, wait_and_move
 from pumphouse.errors import ClosedError
-from pumphouse.model import Message
 from pumphouse.notifications.reading import Reading
 from pumphouse.notifications.signatures import Verifier
+from pumphouse.outlet import Outlet
 from pumphouse.subscriber.consumer import Consumer
-from pumphouse.subscriber.decoding import encode_reply
-from pumphouse.subscriber.outcomes import Reply
 from pumphouse.subscriber.priority import PriorityGroup
 from pumphouse.subscriber.runner import Runner
 from pumphouse.subscriber.setup import Ready, prepare
 from pumphouse.subscriber.stats import Stats
 from pumphouse.subscriber.stopping import stop
+from pumphouse.subscriber.subscription import Subscription
 from pumphouse.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from pumphouse.app import App, Handler, Lifespan
+    from pumphouse.app import App, Lifespan
     from pumphouse.sink import Sink
 
 _BROKEN_OFF = "the app was stopped before it had started"
@@ -70,8 +68,7 @@ class Running:
         self._clock = clock
         self._drain_seconds = drain_seconds
         self._lifespans = lifespans
-        self._sinks: dict[str | Topic, Sink] = {}
-        self._closed = False
+        self._outlet: Outlet | None = None
         self._up = False
         self._over = False
         self._runners: WeakSet[Runner] = WeakSet()
@@ -134,15 +131,16 @@ class Running:
         """Stop and wait for the end of it. Cancelling it, or `request_stop`, makes it harder."""
         await self._finish()
 
-    def sink(self, queue: str | Topic) -> Sink:
-        """The publisher to a queue or topic. Raises `ClosedError` after the stop."""
-        from pumphouse.sink import Sink
+    @property
+    def outlet(self) -> Outlet:
+        """Everything that the app publishes."""
+        if self._outlet is None:
+            raise ClosedError("the app has not started")
+        return self._outlet
 
-        if self._closed:
-            raise ClosedError("the app has stopped, so it publishes nothing more")
-        if (sink := self._sinks.get(queue)) is None:
-            sink = self._sinks[queue] = Sink(queue, self.backend, clock=self.clock)
-        return sink
+    def sink(self, queue: str | Topic) -> Sink:
+        """The sink to a queue or topic. Raises `ClosedError` after the stop."""
+        return self.outlet.sink(queue)
 
     async def __aenter__(self) -> Running:
         loop = asyncio.get_running_loop()
@@ -190,16 +188,7 @@ class Running:
 
     async def _wait_for(self, event: asyncio.Future[None]) -> None:
         """Wait, without cancelling it and without raising what it raises."""
-        while not event.done():
-            clock = self._clock or getattr(self._backend, "clock", None)
-            if not isinstance(clock, VirtualClock):
-                await asyncio.wait({event})
-                continue
-            # nobody else may be there to move a virtual clock: then this does
-            await asyncio.wait({event}, timeout=0.02)
-            if not clock.moving and not event.done() and clock.next_timer is not None:
-                with suppress(TimeoutError):  # what it waits for next is not time
-                    await clock.run_until(event.done)
+        await wait_and_move(self._clock or getattr(self._backend, "clock", None), event)
 
     # --- the supervisor -------------------------------------------------------------------------
 
@@ -245,7 +234,8 @@ class Running:
             stack.push_async_callback(self._backend.aclose)
         if self._clock is None:
             self._clock = getattr(self._backend, "clock", None) or RealClock()
-        stack.push_async_callback(self._close_sinks)
+        self._outlet = Outlet(self._backend, self._clock, self.app.hooks)
+        stack.push_async_callback(self._outlet.aclose)
         stack.callback(self.app.state.snapshot())
         self.app.dependency_overrides.watch(self._bind)
         stack.callback(self.app.dependency_overrides.watch, None)
@@ -258,23 +248,18 @@ class Running:
             runner.bind()
 
     async def _start_consumers(self, tasks: asyncio.TaskGroup, stack: AsyncExitStack) -> None:
-        urls, topics = QueueUrls(self.backend), TopicArns(self.backend)
-        handlers = self.app.handlers
+        urls = QueueUrls(self.backend)
+        subscriptions = self.app.subscriptions
         verifier = self.verifier()
         ready: list[Ready] = [
-            await prepare(handler.subscription, self.backend, urls, verifier)
-            for handler in handlers
+            await prepare(subscription, self.backend, urls, verifier)
+            for subscription in subscriptions
         ]
+        await self.outlet.check(self.app, urls)
         priorities = PriorityGroup()
-        for handler, found in zip(handlers, ready, strict=True):
-            subscription = handler.subscription
+        for subscription, found in zip(subscriptions, ready, strict=True):
             stats = Stats()
-            if (to := subscription.publish) is not None:
-                if isinstance(to, Topic):
-                    await topics.resolve(to)
-                else:
-                    await urls.resolve(to)
-            runner = self.runner_for(handler, stats, found.reading)
+            runner = self.runner_for(subscription, stats, found.reading)
             self.consumers.append(
                 Consumer(
                     subscription,
@@ -298,18 +283,17 @@ class Running:
             consumer.pump.kick()
 
     def runner_for(
-        self, handler: Handler[..., Any], stats: Stats, reading: Reading | None = None
+        self, subscription: Subscription, stats: Stats, reading: Reading | None = None
     ) -> Runner:
         """What calls a handler of the app: with its middleware, its replies published here."""
-        to = handler.subscription.publish
+        handler = subscription.handler
         runner = Runner(
-            handler.subscription,
+            subscription,
             self.clock,
             self.app.hooks,
             stats,
-            publish=None if to is None else partial(self._publish, to),
-            middleware=self.app.middleware,
-            recorder=handler.record if self._record_calls else None,
+            reply=self.outlet.reply,
+            recorder=handler.record if handler is not None and self._record_calls else None,
             reading=reading,
             app=self.app,
         )
@@ -335,21 +319,6 @@ class Running:
         from pumphouse.http.fetch import fetch
 
         return Verifier(fetch, clock=self.clock)
-
-    async def _publish(self, to: str | Topic, reply: Reply, message: Message) -> None:
-        fifo = to.is_fifo if isinstance(to, Topic) else to.endswith(".fifo")
-        await self.sink(to).send(
-            encode_reply(reply.body),
-            group_id=reply.group_id or (message.group_id if fifo else None),
-            deduplication_id=reply.deduplication_id
-            or (f"reply-{message.message_id}" if fifo else None),
-            headers=reply.headers or None,
-        )
-
-    async def _close_sinks(self) -> None:
-        self._closed = True
-        for sink in self._sinks.values():
-            await sink.aclose()
 
 
 def _open(tasks: asyncio.TaskGroup) -> bool:

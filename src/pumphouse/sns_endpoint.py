@@ -241,9 +241,11 @@ class SnsEndpoint:
         running: Running | None = self.app.run_now
         if running is None or running.stopping:
             return 503, "the app does not run"
-        subscription = self._topics[arn].subscription
-        runner = next(
-            each.runner for each in running.consumers if each.subscription is subscription
+        handler = self._topics[arn]
+        runner, subscription = next(
+            (each.runner, each.subscription)
+            for each in running.consumers
+            if each.subscription.handler is handler
         )
         try:
             if subscription.claim_check is None:

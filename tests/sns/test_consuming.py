@@ -292,7 +292,7 @@ async def test_the_topic_of_replies_is_looked_up_at_start(account: Account) -> N
     async def answer(body: str) -> str:
         return body
 
-    with pytest.raises(TopicDoesNotExist):
+    with pytest.raises(ConfigError, match=r"publish= of .*answer: .* no topic 'nowhere'"):
         async with app.running(account):
             pass
 

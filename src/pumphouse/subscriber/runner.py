@@ -32,13 +32,13 @@ from pumphouse.subscriber.chain import (
 )
 from pumphouse.subscriber.delivery import Delivery
 from pumphouse.subscriber.events import Undecodable
+from pumphouse.subscriber.handling import Handling, correlation_of_raw, handling
 from pumphouse.subscriber.outcomes import (
     ACK,
     Ack,
     Drop,
     Outcome,
     Reject,
-    Reply,
     Retry,
     Settle,
     describe,
@@ -54,7 +54,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pumphouse.subscriber")
 
-Publish = Callable[[Reply, Message], Awaitable[None]]
+ReplyWith = Callable[[Subscription, object, Message], Awaitable[bool]]
+"""Publishes what a handler returned; False where the subscription has no use for it."""
 Recorder = Callable[[Any, Message, Any], None]
 
 
@@ -76,8 +77,7 @@ class Runner:
         hooks: Hooks,
         stats: Stats,
         *,
-        publish: Publish | None = None,
-        middleware: Sequence[Middleware] = (),
+        reply: ReplyWith,
         recorder: Recorder | None = None,
         reading: Reading | None = None,
         app: App | None = None,
@@ -90,7 +90,7 @@ class Runner:
         self._clock = clock
         self._hooks = hooks
         self._stats = stats
-        self._publish = publish
+        self._reply_with = reply
         self._recorder = recorder
         self._epoch = clock.now() - clock.monotonic()
         self._ignored_value = False
@@ -100,7 +100,7 @@ class Runner:
             else Threads(subscription.concurrency, f"pumphouse-{self._plan.name}")
         )
         self._app = app
-        self._chain = self._chain_of(middleware)
+        self._chain = self._chain_of(subscription.middleware)
         self.bind()
 
     def bind(self) -> None:
@@ -116,7 +116,6 @@ class Runner:
         self._direct = (
             bound.direct
             and self._chain is None
-            and self._publish is None
             and self._recorder is None
             and self._subscription.timeout_seconds is None
         )
@@ -146,10 +145,11 @@ class Runner:
         """Run the handler for one delivery."""
         if self._wrapped and (failed := await self._unwrap(delivery)) is not None:
             return failed
+        raw = delivery.restored or delivery.raw
+        handling.set(Handling(correlation_of_raw(raw), self._subscription.place))
         try:
             if self._direct:
-                payload = self._plan.payload_of(delivery.restored or delivery.raw)
-                value = await self._plan.function(payload)
+                value = await self._plan.function(self._plan.payload_of(raw))
                 return ACK if value is None else await self._outcome_of_value(value, delivery)
             message = self.message_of(delivery) if self._shown else None
             if self._chain is None:
@@ -361,17 +361,14 @@ class Runner:
             raise
 
     async def _reply(self, value: Any, delivery: Delivery) -> None:
-        if self._publish is None:
-            if not self._ignored_value:
-                self._ignored_value = True
-                _log.warning(
-                    "%s: the handler returned %s, and the subscription has no publish=; ignored",
-                    self._subscription.queue.name,
-                    type(value).__name__,
-                )
-            return
-        reply = value if isinstance(value, Reply) else Reply(value)
-        await self._publish(reply, self.message_of(delivery))
+        taken = await self._reply_with(self._subscription, value, self.message_of(delivery))
+        if not taken and not self._ignored_value:
+            self._ignored_value = True
+            _log.warning(
+                "%s: the handler returned %s, and nothing says where it goes (publish=); ignored",
+                self._subscription.queue.name,
+                type(value).__name__,
+            )
 
     def _cancelled(self, delivery: Delivery, error: asyncio.CancelledError) -> Outcome | Stopped:
         task = asyncio.current_task()
@@ -400,6 +397,9 @@ class Runner:
     async def _run_whole(self, batch: list[_Single]) -> list[Outcome | Stopped]:
         """A batch through its middleware and its handler."""
         outcomes: list[Outcome | Stopped]
+        shared = {correlation_of_raw(each.restored or each.raw) for each, _ in batch}
+        correlation_id = shared.pop() if len(shared) == 1 else None
+        handling.set(Handling(correlation_id, self._subscription.place))
         try:
             if self._chain is None:
                 outcomes = [*await self._handled_batch(None, batch)]
@@ -439,16 +439,39 @@ class Runner:
                 if self._recorder is None
                 else self._recorded(call, payloads, good)
             )
-            found = iter(_outcomes_of(value, len(payloads)))
-            for place in range(len(chosen)):
-                if place not in outcomes:
-                    outcomes[place] = next(found)
+            left = [place for place in range(len(chosen)) if place not in outcomes]
+            values = _values_of(value, len(left))
+            deliveries = [chosen[place][0] for place in left]
+            outcomes.update(zip(left, await self._outcomes_of(values, deliveries), strict=True))
         return [outcomes[place] for place in range(len(chosen))]
 
     async def _judge_batch(
-        self, value: Any, messages: list[Message], _batch: list[_Single]
+        self, value: Any, messages: list[Message], batch: list[_Single]
     ) -> list[Outcome]:
-        return _outcomes_of(value, len(messages), "a middleware for batches")
+        values = _values_of(value, len(messages), "a middleware for batches")
+        chosen = _chosen(messages, batch)
+        return await self._outcomes_of(values, [delivery for delivery, _ in chosen])
+
+    async def _outcomes_of(
+        self, values: Sequence[Any], deliveries: Sequence[Delivery]
+    ) -> list[Outcome]:
+        """An outcome for each value; those that are replies are published, side by side."""
+        known = [outcome_of_value(value) for value in values]
+        outcomes = [each for each in known if each is not None]
+        if len(outcomes) == len(known):
+            return outcomes
+        async with asyncio.TaskGroup() as tasks:
+            found = [
+                tasks.create_task(self._judged(value, delivery))
+                for value, delivery in zip(values, deliveries, strict=True)
+            ]
+        return [each.result() for each in found]
+
+    async def _judged(self, value: Any, delivery: Delivery) -> Outcome:
+        try:
+            return await self._outcome_of_value(value, delivery)
+        except Exception as error:  # a reply that could not be published fails alone
+            return self._raised(delivery, error)
 
 
 def _chosen(messages: list[Message], batch: list[_Single]) -> list[_Single]:
@@ -463,15 +486,13 @@ def _chosen(messages: list[Message], batch: list[_Single]) -> list[_Single]:
         ) from None
 
 
-def _outcomes_of(value: Any, count: int, who: str = "a batch handler") -> list[Outcome]:
-    """What was returned for a batch, as one outcome for each message."""
-    if (outcome := outcome_of_value(value)) is not None:
-        return [outcome] * count
+def _values_of(value: Any, count: int, who: str = "a batch handler") -> Sequence[Any]:
+    """What was returned for a batch, as one value for each message."""
+    if outcome_of_value(value) is not None:
+        return [value] * count
     if isinstance(value, list | tuple) and len(value) == count:
-        outcomes = [known for each in value if (known := outcome_of_value(each)) is not None]
-        if len(outcomes) == count:
-            return outcomes
+        return value
     raise UsageError(
-        f"{who} returns None, one outcome, or a list of {count} outcomes (one for each "
+        f"{who} returns None, one outcome, or a list of {count} outcomes or replies (one for each "
         f"message of the batch), not {value!r:.200}"
     )

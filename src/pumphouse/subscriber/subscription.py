@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pumphouse.addressing import Topic, check_queue
 from pumphouse.claim_check import ClaimCheck
 from pumphouse.errors import UsageError
+from pumphouse.subscriber.chain import Middleware
+from pumphouse.subscriber.handler import Handler
 from pumphouse.subscriber.outcomes import (
     DEFAULT_BACKOFF,
     DelayRule,
@@ -47,6 +49,9 @@ class Subscription:
     publish: str | Topic | None = None
     priority: int | None = None
     claim_check: ClaimCheck | None = None
+    middleware: tuple[Middleware, ...] = ()
+    handler: Handler[..., Any] | None = field(default=None, repr=False)
+    place: Any = field(default=None, repr=False)  # where it was declared: `publishers.Place`
 
     def __post_init__(self) -> None:
         where = f"subscriber of {self.queue.name!r}: "
@@ -91,11 +96,8 @@ class Subscription:
                 )
         if self.claim_check is not None and not isinstance(self.claim_check, ClaimCheck):
             raise UsageError(f"{where}claim_check is a ClaimCheck, not {self.claim_check!r}")
-        if self.publish is not None:
-            if not isinstance(self.publish, Topic):
-                check_queue(self.publish)
-            if self.batch is not None:
-                raise UsageError(f"{where}publish and batch don't go together")
+        if self.publish is not None and not isinstance(self.publish, Topic):
+            check_queue(self.publish)
         if self.priority is not None:
             _whole(where, "priority", self.priority, -1_000, 1_000)
 
@@ -121,6 +123,11 @@ class Subscription:
                 f"{where}the dead-letter queue of {kind} queue is {kind} queue, and "
                 f"{self.dead_letter.name!r} is not"
             )
+
+    @property
+    def several_replies(self) -> bool:
+        """Whether the handler is annotated to return any number of replies, or none."""
+        return self.handler is not None and self.handler.several_replies
 
     @property
     def ordered(self) -> bool:
