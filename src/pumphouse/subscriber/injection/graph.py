@@ -162,11 +162,9 @@ class _Resolver:
 
     def _is_payload(self, parameter: Parameter, chain: tuple[Callable[..., Any], ...]) -> bool:
         payload = self.graph.payload
-        if not chain:
+        if not chain or payload is None or parameter.default is not MISSING:
             return parameter is payload
-        return (
-            payload is not None and parameter.kind is not EMPTY and parameter.kind == payload.kind
-        )
+        return parameter.kind is not EMPTY and parameter.kind == payload.kind
 
     def _unfilled(
         self, parameter: Parameter, at: str, chain: tuple[Callable[..., Any], ...]
