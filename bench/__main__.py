@@ -4,8 +4,8 @@
 
 A benchmark is a script of this folder that can be run by itself; names select some of them. Each
 runs in a process of its own, one after the other, shorter than by itself (`SHORTER`), and ends
-after three minutes at the latest. The page is written anew after each, so an interrupted run keeps
-what it has. One that fails is shown with its error, and the exit code is 1.
+after three minutes at the latest (`LONGER`: some later). The page is written anew after each, so an
+interrupted run keeps what it has. One that fails is shown with its error, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TIMEOUT_SECONDS = 180
+LONGER = {"server": 600, "lease": 400}
+"""Those that have slow peers beside them."""
 SHORTER = {
     "consume": ("--messages", "20000"),
     "lease": ("--events", "600", "--rounds", "2"),
@@ -59,12 +61,13 @@ def run(path: Path) -> tuple[str, bool]:
         env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1"},
         start_new_session=True,  # so that the servers it started end with it
     )
+    seconds = LONGER.get(path.stem, TIMEOUT_SECONDS)
     try:
-        printed, complaints = script.communicate(timeout=TIMEOUT_SECONDS)
+        printed, complaints = script.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         os.killpg(script.pid, signal.SIGKILL)
         printed, _ = script.communicate()
-        return f"{printed}\nIt did not end in {TIMEOUT_SECONDS} seconds.", False
+        return f"{printed}\nIt did not end in {seconds} seconds.", False
     if script.returncode:
         return f"{printed}{complaints[-2000:]}\nexit code {script.returncode}", False
     return printed, True

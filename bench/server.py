@@ -6,8 +6,9 @@ Each server runs in a process of its own on 127.0.0.1, and gets the same JSON re
 generator over the same number of kept connections (moto closes each, so it is connected to anew).
 With as many messages in the queue as the backlog says, three loads are measured: one message a
 request; ten a request; and a cycle of three requests in tens (send, receive, delete) that leaves
-the backlog as it was. Throughput is requests a second, the best of the rounds; CPU is what the
-server's processes used, in microseconds per request, the least of the rounds.
+the backlog as it was. pumphouse runs as its extra `server` installs it, on uvloop, and on asyncio.
+Throughput is requests a second, the best of the rounds; CPU is what the server's processes used, in
+microseconds per request, the least of the rounds.
 
 Compared are moto's server, ministack (`pip install ministack` in an environment of its own, and its
 command on PATH or in BENCH_MINISTACK) and fauxqs 1.9 (`npm install fauxqs@1.9`, and the folder that
@@ -40,8 +41,10 @@ from rich.table import Table
 
 BODY = "x" * 200
 CONNECTIONS = 16
-FILL_SECONDS = 90.0
+FILL_SECONDS = 120.0
 """How long filling a queue may take before the server is left out of that backlog."""
+LOOK_SECONDS = 5.0
+"""How long a server is watched filling, to tell how long the whole would take."""
 START_SECONDS = 60.0
 ENOUGH = 100
 """Fewer answers than these make no figure."""
@@ -198,25 +201,31 @@ class _Connection(asyncio.Protocol):
 
 
 async def _drive(
-    port: int, script: Callable[[], Script], seconds: float, *, to_the_end: bool = False
+    port: int, script: Callable[[], Script], seconds: float, *, until: int | None = None
 ) -> tuple[int, float]:
     """Answers, and the seconds they took; stops after `seconds`, or fails where it has to end.
 
-    A server that has hardly answered by then gets five times as long.
+    A server that has hardly answered by then gets five times as long. With `until`, the script ends
+    by itself after so many answers, and a server that would not get there in time fails early.
     """
     loop = asyncio.get_running_loop()
     run = _Run(port, open=CONNECTIONS)
     began = time.perf_counter()
     for _ in range(CONNECTIONS):
         await loop.create_connection(lambda: _Connection(run, script()), "127.0.0.1", port)
-    deadline = began + seconds * (1 if to_the_end else 5)
+    deadline = began + seconds * (5 if until is None else 1)
     while not run.ended.is_set() and time.perf_counter() < deadline:
         try:
-            await asyncio.wait_for(run.ended.wait(), seconds)
+            await asyncio.wait_for(run.ended.wait(), seconds if until is None else LOOK_SECONDS)
         except TimeoutError:
-            if run.answers >= ENOUGH and not to_the_end:
-                break
-    if to_the_end and not run.ended.is_set():
+            if until is None:
+                if run.answers >= ENOUGH:
+                    break
+                continue
+            needs = (time.perf_counter() - began) * until / max(1, run.answers)
+            if needs > seconds:
+                run.fail(f"filling the queue would take {needs:,.0f} s")
+    if until is not None and not run.ended.is_set():
         run.fail(f"the queue was not filled within {seconds:g} s")
     answers, took = run.answers, time.perf_counter() - began
     run.stopped = True
@@ -273,14 +282,12 @@ def _fauxqs_folder() -> Path:
 
 def _there() -> tuple[dict[str, Callable[[int], Any]], list[str]]:
     """The servers that can be started, and why the others can't."""
-    servers: dict[str, Callable[[int], Any]] = {
-        "pumphouse": lambda port: _pumphouse(port, "asyncio")
-    }
+    servers: dict[str, Callable[[int], Any]] = {"pumphouse": lambda port: _pumphouse(port, "auto")}
     missing = []
     if importlib.util.find_spec("uvloop"):
-        servers["pumphouse, uvloop"] = lambda port: _pumphouse(port, "uvloop")
+        servers["pumphouse, asyncio"] = lambda port: _pumphouse(port, "asyncio")
     else:
-        missing.append("pumphouse on uvloop: uvloop is not installed")
+        missing.append("pumphouse on uvloop, as its extra has it: uvloop is not installed")
     if importlib.util.find_spec("moto") and importlib.util.find_spec("flask"):
         servers["moto"] = _moto
     else:
@@ -389,9 +396,10 @@ class _Server:
     figures: list[Figure] = field(default_factory=lambda: [Figure() for _ in TITLES])
 
     async def fill(self, backlog: int) -> None:
-        batches = iter([None] * (backlog // 10))
+        requests = backlog // 10
+        batches = iter([None] * requests)
         port = self.loads.port
-        await _drive(port, lambda: self.loads.in_tens(batches), FILL_SECONDS, to_the_end=True)
+        await _drive(port, lambda: self.loads.in_tens(batches), FILL_SECONDS, until=requests)
 
     async def measure(self, place: int, seconds: float) -> None:
         script = (self.loads.cycle, self.loads.one_by_one, self.loads.in_tens)[place]
@@ -456,6 +464,7 @@ def main(arguments: list[str] | None = None) -> None:
     servers, missing = _there()
     for line in missing:
         console.print(f"left out: {line}")
+    ours: dict[int, list[Figure]] = {}
     for backlog in options.backlogs:
         table = Table(title=f"{backlog:,} messages in the queue")
         table.add_column("server")
@@ -472,26 +481,38 @@ def main(arguments: list[str] | None = None) -> None:
         for server in running:
             table.add_row(server.name, *map(str, server.figures))
         console.print(table)
-        _compare(console, {server.name: server.figures for server in running})
+        measured = {server.name: server.figures for server in running}
+        _compare(console, measured)
+        if "pumphouse" in measured:
+            ours[backlog] = measured["pumphouse"]
+    _compare_backlogs(console, ours)
 
 
 def _compare(console: Console, measured: dict[str, list[Figure]]) -> None:
-    """How the slowest of ours is to the fastest of the others, load by load."""
-    ours = [figures for name, figures in measured.items() if name.startswith("pumphouse")]
+    """How pumphouse as it is installed is to the fastest and cheapest of the others, by load."""
+    ours = measured.get("pumphouse")
     others = [figures for name, figures in measured.items() if not name.startswith("pumphouse")]
     if not ours or not others:
         return
     for place, title in enumerate(TITLES):
-        speed = min(each[place].per_second for each in ours) / max(
-            each[place].per_second for each in others
-        )
-        console.print(f"{title}: {speed:.1f} times the throughput of the fastest other", end="")
-        spent = [cost for each in ours if (cost := each[place].cpu_us)]
+        speed = ours[place].per_second / max(each[place].per_second for each in others)
+        console.print(f"{title}: {speed:.2f} times the throughput of the fastest other", end="")
+        spent = ours[place].cpu_us
         theirs = [cost for each in others if (cost := each[place].cpu_us)]
         if spent and theirs:
-            share = min(theirs) / max(spent)
-            console.print(f", with {share:.1f} times less CPU than the cheapest", end="")
+            share = min(theirs) / spent
+            console.print(f", with {share:.2f} times less CPU than the cheapest", end="")
         console.print()
+
+
+def _compare_backlogs(console: Console, ours: dict[int, list[Figure]]) -> None:
+    """What a longer queue costs pumphouse."""
+    if len(ours) < 2:
+        return
+    shortest, longest = min(ours), max(ours)
+    for place, title in enumerate(TITLES):
+        share = ours[longest][place].per_second / ours[shortest][place].per_second
+        console.print(f"{title}: {share:.2f} times the throughput at {longest:,} of {shortest:,}")
 
 
 if __name__ == "__main__":
