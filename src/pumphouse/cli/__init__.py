@@ -19,9 +19,19 @@ from typing import Annotated
 import typer
 
 from pumphouse import __version__
+from pumphouse.cli.describing import asyncapi, check_app
+from pumphouse.cli.exit_codes import FAILED, INTERRUPTED, OK, PIPE_CLOSED, WRONG_USAGE
+from pumphouse.cli.options import (
+    EndpointUrl,
+    GroupBy,
+    Input,
+    OnBadLine,
+    OptionalInput,
+    Profile,
+    Region,
+)
+from pumphouse.cli.run_command import run_app
 from pumphouse.errors import PumphouseError, UsageError
-
-OK, FAILED, WRONG_USAGE, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
 app = typer.Typer(
     name="pumphouse",
@@ -56,27 +66,16 @@ def _root(
     """Amazon SQS and SNS: publish, consume, serve and test."""
 
 
+app.command(name="run")(run_app)
+app.command(name="check")(check_app)
+app.command(name="asyncapi")(asyncapi)
+
+
 @app.command()
 def demo(
-    input: Annotated[  # noqa: A002 - it is the option's name
-        str | None,
-        typer.Option(
-            "--input", "-i", metavar="FILE", help="Events, one JSON object a line; - is stdin."
-        ),
-    ] = None,
-    group_by: Annotated[
-        str | None,
-        typer.Option(
-            "--group-by",
-            "-g",
-            metavar="KEY",
-            help="The key whose value is an event's group; dots lead into objects.",
-        ),
-    ] = None,
-    on_bad_line: Annotated[
-        str,
-        typer.Option("--on-bad-line", metavar="skip|stop", help="What a malformed line does."),
-    ] = "stop",
+    input: OptionalInput = None,  # noqa: A002 - it is the option's name
+    group_by: GroupBy = None,
+    on_bad_line: OnBadLine = "stop",
     fan_out: Annotated[
         bool,
         typer.Option("--fan-out", help="Publish them to a topic with three filtered queues."),
@@ -138,80 +137,30 @@ def serve(
     )
 
 
-@app.command(name="run")
-def run_app(
-    target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="The app to run.")],
-    endpoint_url: Annotated[
-        str | None,
-        typer.Option("--endpoint-url", metavar="URL", help="Where SQS is; AWS if not given."),
-    ] = None,
-    region: Annotated[str | None, typer.Option(help="The region.")] = None,
-    local: Annotated[
-        bool, typer.Option("--local", help="Run on SQS in memory, with the queues it names.")
-    ] = False,
-    drain_seconds: Annotated[
-        float | None,
-        typer.Option("--drain-seconds", min=0, help="How long handlers get at a stop."),
-    ] = None,
-    log_level: Annotated[str, typer.Option("--log-level", metavar="LEVEL")] = "info",
-) -> int:
-    """Run an app until SIGTERM or SIGINT, then drain it."""
-    from pumphouse.cli.run import Options as RunOptions
-    from pumphouse.cli.run import run
-
-    return run(RunOptions(target, endpoint_url, region, local, drain_seconds, log_level))
-
-
-_Endpoint = Annotated[
-    str | None,
-    typer.Option("--endpoint-url", metavar="URL", help="Where SQS is; AWS where not given."),
-]
-_Region = Annotated[str | None, typer.Option("--region", metavar="REGION", help="AWS's region.")]
-_Profile = Annotated[
-    str | None, typer.Option("--profile", metavar="NAME", help="A profile of AWS's configuration.")
-]
-
-
 @app.command()
 def send(
     queue: Annotated[
         str,
         typer.Argument(metavar="QUEUE", help="A queue's name, URL or ARN, or a topic's ARN."),
     ],
-    input: Annotated[  # noqa: A002 - it is the option's name
-        str,
-        typer.Option(
-            "--input", "-i", metavar="FILE", help="Events, one JSON object a line; - is stdin."
-        ),
-    ] = "-",
-    group_by: Annotated[
-        str | None,
-        typer.Option(
-            "--group-by",
-            "-g",
-            metavar="KEY",
-            help="The key whose value is an event's group; dots lead into objects.",
-        ),
-    ] = None,
+    input: Input = "-",  # noqa: A002 - it is the option's name
+    group_by: GroupBy = None,
     attribute: Annotated[
         list[str] | None,
         typer.Option(
             "--attribute", "-a", metavar="K=V", help="A message attribute. May be repeated."
         ),
     ] = None,
-    on_bad_line: Annotated[
-        str,
-        typer.Option("--on-bad-line", metavar="skip|stop", help="What a malformed line does."),
-    ] = "stop",
+    on_bad_line: OnBadLine = "stop",
     refused: Annotated[
         str,
         typer.Option(
             "--refused", metavar="FILE", help="Where events go that were not stored, and why."
         ),
     ] = "refused.jsonl",
-    endpoint_url: _Endpoint = None,
-    region: _Region = None,
-    profile: _Profile = None,
+    endpoint_url: EndpointUrl = None,
+    region: Region = None,
+    profile: Profile = None,
 ) -> int:
     """Send events to a queue, confirmed and batched, in order within each group."""
     from pumphouse.cli.send import Options, run
@@ -256,9 +205,9 @@ def replay(
         str | None,
         typer.Option(metavar="ID", help="The replay id of all of them; made up for each if not."),
     ] = None,
-    endpoint_url: _Endpoint = None,
-    region: _Region = None,
-    profile: _Profile = None,
+    endpoint_url: EndpointUrl = None,
+    region: Region = None,
+    profile: Profile = None,
 ) -> int:
     """Send dead letters again. What fails again stays where it is."""
     from pumphouse.cli.replay import Options, run

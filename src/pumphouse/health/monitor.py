@@ -5,9 +5,12 @@ Only `ask_waiting` asks anything of SQS, and only if it is called.
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Protocol
 
 from msgspec.structs import asdict, replace
@@ -61,7 +64,11 @@ class Rates:
 
 
 class Monitor:
-    """How an app is. `waiting` and `waiting_requests` are by queue, filled by `ask_waiting`."""
+    """How an app is. `waiting` and `waiting_requests` are by queue, filled by `ask_waiting`.
+
+    Made where an event loop runs, it watches that loop: each snapshot asks it for a sign of life,
+    and tells for how long the last one has been missing.
+    """
 
     def __init__(self, app: HasRuns, *, clock: Clock | None = None) -> None:
         self.waiting: dict[str, int | None] = {}
@@ -71,6 +78,10 @@ class Monitor:
         self._began = self._clock.monotonic()
         self._rates = Rates()
         self._lock = threading.Lock()
+        self._pinged_at: float | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        with suppress(RuntimeError):  # there is none
+            self._loop = asyncio.get_running_loop()
 
     def snapshot(self) -> Snapshot:
         """The app now."""
@@ -83,12 +94,14 @@ class Monitor:
             rates = self._rates.update(now, {name: each.handled for name, each in found.items()})
         queues: dict[str, QueueState] = {}
         for name, each in found.items():
-            requests = each.requests + self.waiting_requests.get(name, 0)
+            asked = self.waiting_requests.get(name, 0)
+            requests = each.requests + asked
             rate = rates[name]
             queues[name] = replace(
                 each,
                 waiting=self.waiting.get(name),
                 requests=requests,
+                waiting_requests=asked,
                 requests_per_message=per_message(requests, each.handled),
                 rate=None if rate is None else round(rate, 2),
             )
@@ -96,8 +109,23 @@ class Monitor:
             app=self._app.name,
             state=run.state,
             uptime_seconds=round(now - self._began, 1),
+            blocked_seconds=self._blocked_seconds(),
             queues=queues,
         )
+
+    def _blocked_seconds(self) -> float:
+        if self._pinged_at is not None:
+            return round(time.monotonic() - self._pinged_at, 1)
+        if self._loop is not None:
+            self._pinged_at = time.monotonic()
+            try:
+                self._loop.call_soon_threadsafe(self._answered)
+            except RuntimeError:  # it is closed: over, not blocked
+                self._pinged_at = None
+        return 0.0
+
+    def _answered(self) -> None:
+        self._pinged_at = None
 
     async def ask_waiting(self) -> None:
         """Ask SQS once for each queue how many messages are visible in it; one request a queue."""

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Protocol, Self
@@ -25,7 +24,7 @@ from pumphouse.health.state import Snapshot
 MAX_REQUEST_BYTES = 8 * 1024
 REQUEST_SECONDS = 5.0
 MAX_CONNECTIONS = 64
-_PULSE_SECONDS = 1.0
+_LOOK_SECONDS = 1.0
 
 
 class HasSnapshots(Protocol):
@@ -42,8 +41,7 @@ class HealthServer:
     - `host`: 127.0.0.1 by default, which only this machine reaches.
     - `port`: 0 takes any that is free; `port` says which it is.
 
-    Entered where an event loop runs, it also watches that loop. Raises `UsageError` for a port that
-    is none and `ConfigError` where it can't be listened on.
+    Raises `UsageError` for a port that is none and `ConfigError` where it can't be listened on.
     """
 
     def __init__(self, source: HasSnapshots, *, port: int, host: str = "127.0.0.1") -> None:
@@ -52,9 +50,7 @@ class HealthServer:
         self.host = host
         self.port: int = self._listening.getsockname()[1]
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._watched: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Event | None = None
-        self._pinged_at: float | None = None
         self._open = 0
         self._thread = threading.Thread(target=self._run, name="pumphouse-health", daemon=True)
 
@@ -64,8 +60,6 @@ class HealthServer:
         return f"http://{host}:{self.port}"
 
     def __enter__(self) -> Self:
-        with contextlib.suppress(RuntimeError):  # there is none, and nothing to watch
-            self._watched = asyncio.get_running_loop()
         self._thread.start()
         return self
 
@@ -95,38 +89,17 @@ class HealthServer:
         )
         async with server:
             while not self._ended.is_set():
-                self._ping()
+                self._source.snapshot()  # it measures from one to the next
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_PULSE_SECONDS):
+                    async with asyncio.timeout(_LOOK_SECONDS):
                         await self._ended.wait()
-
-    def _ping(self) -> None:
-        """Ask the watched loop for a sign of life, where the last one has come."""
-        if self._watched is None or self._pinged_at is not None:
-            return
-        self._pinged_at = time.monotonic()
-        try:
-            self._watched.call_soon_threadsafe(self._pong)
-        except RuntimeError:  # it is closed: the app is over, not blocked
-            self._pinged_at = None
-
-    def _pong(self) -> None:
-        self._pinged_at = None
-
-    def snapshot(self) -> Snapshot:
-        """The source's, with how long the loop has been blocked."""
-        snapshot = self._source.snapshot()
-        if (since := self._pinged_at) is None:
-            return snapshot
-        blocked = max(snapshot.blocked_seconds, round(time.monotonic() - since, 1))
-        return msgspec.structs.replace(snapshot, blocked_seconds=blocked)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 if self._open <= MAX_CONNECTIONS:
-                    writer.write(await _one(reader, self.snapshot))
+                    writer.write(await _one(reader, self._source.snapshot))
                     await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
             writer.transport.abort()

@@ -14,8 +14,8 @@ BLOCKED_SECONDS = 30.0
 State = Literal["starting", "running", "draining", "stopped"]
 Status = Literal["healthy", "unhealthy", "ended"]
 
-_STATES: tuple[State, ...] = ("running", "draining", "starting", "stopped")
-_STATUSES: tuple[Status, ...] = ("healthy", "ended", "unhealthy")
+_STATES: Sequence[State] = ("running", "draining", "starting", "stopped")
+_STATUSES: Sequence[Status] = ("healthy", "ended", "unhealthy")
 
 
 class QueueState(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True):
       attempts, `dead_lettered` those carried to the dead-letter queue by the runtime, `released`
       what was given back unrun, `deleted` the confirmed deletes.
     - `requests` are all that the subscription made: receives, settlement, dead letters, and asking
-      for `waiting`.
+      for `waiting` (`waiting_requests` of them).
     - `rate` is handled messages per second over the last ten seconds; None where nobody measures.
     """
 
@@ -49,6 +49,7 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True):
     leases_lost: int = 0
     settle_failed: int = 0
     requests: int = 0
+    waiting_requests: int = 0
     requests_per_message: float | None = None
     rate: float | None = None
 
@@ -65,6 +66,7 @@ COUNTERS = (
     "leases_lost",
     "settle_failed",
     "requests",
+    "waiting_requests",
 )
 
 
@@ -122,7 +124,11 @@ def total(queues: Iterable[QueueState]) -> QueueState:
     together = list(queues)
     waiting = [each.waiting for each in together if each.waiting is not None]
     rates = [each.rate for each in together if each.rate is not None]
-    worst: Status = max((each.status for each in together), key=_STATUSES.index, default="healthy")
+    statuses = {each.status for each in together}
+    worst: Status = "healthy"
+    for status in _STATUSES:
+        if status in statuses:
+            worst = status
     counters = {name: sum(getattr(each, name) for each in together) for name in COUNTERS}
     return QueueState(
         status=worst,
@@ -130,7 +136,7 @@ def total(queues: Iterable[QueueState]) -> QueueState:
         held=sum(each.held for each in together),
         running=sum(each.running for each in together),
         waiting=sum(waiting) if waiting else None,
-        rate=sum(rates) if rates else None,
+        rate=round(sum(rates), 2) if rates else None,
         requests_per_message=per_message(counters["requests"], counters["handled"]),
         **counters,
     )
@@ -150,6 +156,11 @@ def merge(
 
     Its queues are as bad as the worst of them, and it is blocked where all of them are.
     """
+    states = {each.state for each in snapshots}
+    state: State = "starting"
+    for possible in _STATES:
+        if possible in states:
+            state = possible
     queues: dict[str, list[QueueState]] = {}
     for snapshot in snapshots:
         for name, queue in snapshot.queues.items():
@@ -163,7 +174,7 @@ def merge(
             queues.setdefault(name, []).append(counted)
     return Snapshot(
         app=next((each.app for each in (*snapshots, *past)), "app"),
-        state=max((each.state for each in snapshots), key=_STATES.index, default="starting"),
+        state=state,
         uptime_seconds=max((each.uptime_seconds for each in snapshots), default=0.0),
         blocked_seconds=min((each.blocked_seconds for each in snapshots), default=0.0),
         queues={

@@ -1,0 +1,148 @@
+"""How a run shows itself: a live view on a terminal, nothing but log lines anywhere else.
+
+What is shown is `view.py`'s. Log records, and what handlers print, appear above the view. A thread
+of its own writes it, so that a slow terminal holds up no event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable
+
+from rich.cells import cell_len
+from rich.console import Console, Group
+from rich.control import Control
+from rich.live import Live
+from rich.segment import ControlType
+from rich.text import Text
+
+from pumphouse.cli.run.view import view
+from pumphouse.health.state import Snapshot
+
+REFRESH_SECONDS = 0.5
+_LEVEL_STYLES = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "bold red"}
+
+
+def terminal() -> Console | None:
+    """Standard error, where it is a terminal that can show something in place; else None."""
+    if sys.stderr is None:
+        return None
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    return console if console.is_terminal and not console.is_dumb_terminal else None
+
+
+class LiveDisplay:
+    """The view on a terminal, from `open` to `close`, which leaves the last one standing."""
+
+    def __init__(
+        self, console: Console, snapshot: Callable[[], Snapshot], *, waiting_every: float
+    ) -> None:
+        self._console = console
+        self._snapshot = snapshot
+        self._waiting_every = waiting_every
+        self._lock = threading.RLock()
+        self._shown: list[Text] = []
+        self._width = console.width
+        self._live: Live | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(
+            target=self._keep_showing, name="pumphouse-view", daemon=True
+        )
+        self._ascii_only = not console.encoding.startswith("utf")
+
+    def handler(self) -> logging.Handler:
+        """A logging handler that writes above the view."""
+        return _ConsoleHandler(self)
+
+    def open(self) -> None:
+        """Take the terminal."""
+        self._start()
+        self._thread.start()
+
+    def _keep_showing(self) -> None:
+        while not self._ended.wait(REFRESH_SECONDS):
+            self.refresh()
+
+    def _start(self) -> None:
+        with self._lock:
+            self._live = Live(
+                console=self._console,
+                auto_refresh=False,
+                transient=False,
+                redirect_stderr=sys.stderr.isatty(),
+                redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
+                vertical_overflow="crop",
+            )
+            self._live.start()
+
+    def refresh(self) -> None:
+        """Show the app as it is now."""
+        snapshot = self._snapshot()
+        with self._lock:
+            if self._live is None:
+                return
+            self._follow_size()
+            size = self._console.size
+            self._shown = view(
+                snapshot,
+                size.width,
+                max(2, size.height - 2),
+                waiting_every=self._waiting_every,
+                ascii_only=self._ascii_only,
+            )
+            self._live.update(Group(*self._shown), refresh=True)
+
+    def print(self, text: Text) -> None:
+        """A line above the view."""
+        with self._lock:
+            if self._live is not None:
+                self._follow_size()
+            self._console.print(text, soft_wrap=True)
+
+    def print_line(self, line: str) -> None:
+        """A line that a worker process printed, with the colours it may have."""
+        self.print(Text.from_ansi(line))
+
+    def close(self, last_line: str = "") -> None:
+        """Show it a last time, and let go of the terminal."""
+        self._ended.set()
+        self._thread.join(2.0)
+        self.refresh()
+        with self._lock:
+            if self._live is not None:
+                self._live.stop()
+                self._live = None
+        if last_line:
+            self.print(Text(last_line))
+
+    def _follow_size(self) -> None:
+        """After the terminal has become narrower: take away the view, which was wrapped by it."""
+        width = self._console.width
+        if width == self._width or self._live is None:
+            return
+        rows = sum(max(0, cell_len(line.plain) - 1) // width for line in self._shown)
+        self._width = width
+        self._shown = []
+        self._live.transient = True
+        self._live.stop()
+        self._console.control(
+            Control(
+                *[(ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)] * rows,
+            )
+        )
+        self._start()
+
+
+class _ConsoleHandler(logging.Handler):
+    def __init__(self, display: LiveDisplay) -> None:
+        super().__init__()
+        self._display = display
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            style = _LEVEL_STYLES.get(record.levelno, "")
+            self._display.print(Text(self.format(record), style=style))
+        except Exception:
+            self.handleError(record)

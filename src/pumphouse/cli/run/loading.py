@@ -1,0 +1,46 @@
+"""From `module:name` to the app, and to the folder that it lives in."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+from pumphouse.app import App
+from pumphouse.errors import UsageError
+
+
+def load(target: str, *, to_run: bool = True) -> App:
+    """The app that `module:name` names; the name is `app` where none is given.
+
+    Raises `UsageError` where there is none, or, `to_run`, where it has nothing to run; and
+    whatever importing the module raises.
+    """
+    module_name, _, attribute = target.partition(":")
+    if not module_name:
+        raise UsageError(f"an app is named as module:name, service:app for example; not {target!r}")
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module_name + ".").startswith(error.name + "."):
+            raise
+        raise UsageError(f"there is no module {error.name!r} here or on the Python path") from None
+    found: object = module
+    for part in (attribute or "app").split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, App):
+        what = "nothing" if found is None else f"a {type(found).__name__}"
+        raise UsageError(f"{module_name}:{attribute or 'app'} is {what}, and no pumphouse App")
+    if to_run and not found.subscriptions:
+        raise UsageError(f"{target} has no subscriber, so there is nothing to run")
+    return found
+
+
+def package_folder(target: str) -> str | None:
+    """The folder of the loaded module's outermost package, or of the module itself."""
+    name = target.partition(":")[0].partition(".")[0]
+    path = getattr(sys.modules.get(name), "__file__", None)
+    return str(Path(path).resolve().parent) if path else None

@@ -1,0 +1,207 @@
+"""One process of a run: the app, what it runs on, and what goes along with it.
+
+`run_here` is the whole of `pumphouse run` without `--workers` and `--reload`; `work` is what it has
+in common with a worker process (`worker.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
+from functools import partial
+
+from rich.console import Console
+
+from pumphouse.account import Account
+from pumphouse.app import App
+from pumphouse.backend import Backend
+from pumphouse.cli.exit_codes import ENDED, FAILED, OK, code_of
+from pumphouse.cli.run import local, logs
+from pumphouse.cli.run.display import LiveDisplay, terminal
+from pumphouse.cli.run.loading import load
+from pumphouse.cli.run.options import Options
+from pumphouse.cli.run.view import summary
+from pumphouse.errors import PumphouseError
+from pumphouse.health import HealthServer, Monitor, Snapshot
+from pumphouse.health.server import HasSnapshots
+
+_log = logging.getLogger("pumphouse")
+Beside = Callable[[], Awaitable[object]]
+Around = Callable[[Monitor], AbstractAsyncContextManager[object]]
+
+
+def run_here(options: Options) -> int:
+    """Run the app in this process. Returns its exit code; raises `UsageError` where there is no
+    such app."""
+    feed = local.Feed(options.send, options.group_by)
+    console = None if options.plain else terminal()
+    if console is None:
+        logs.set_up(options.level, logs.formatter(options.log_format))
+    app = load_or_tell(options.target)
+    if app is None:
+        return FAILED
+
+    @asynccontextmanager
+    async def around(monitor: Monitor) -> AsyncIterator[None]:
+        asking: list[Beside] = []
+        if console is not None and options.waiting_every:
+            asking = [partial(monitor.keep_asking, options.waiting_every)]
+        with served_health(options, monitor), shown(console, options, monitor.snapshot):
+            async with beside(*asking):
+                yield
+
+    return finish(app, asyncio.run(told(work(app, options, around, feed))))
+
+
+def load_or_tell(target: str) -> App | None:
+    """The app; None where its module raised, after the traceback was logged."""
+    try:
+        return load(target)
+    except PumphouseError:
+        raise
+    except Exception:
+        _log.exception("%s can't be loaded", target)
+        return None
+
+
+def finish(app: App, code: int) -> int:
+    """End the process at once, where handlers still run in threads that nobody can end."""
+    if app.abandoned_threads:
+        _log.error(
+            "%d handlers still run in their threads; their messages are given back",
+            app.abandoned_threads,
+        )
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):
+                stream.flush()
+        os._exit(code)
+    return code
+
+
+async def told(running: Awaitable[int]) -> int:
+    """The exit code that this gives; what goes wrong in it is logged, and told by the code."""
+    try:
+        return await running
+    except PumphouseError as error:
+        _log.error("%s", error)
+        return code_of(error)
+    except Exception:
+        _log.exception("the app failed")
+        return FAILED
+
+
+async def work(app: App, options: Options, around: Around, feed: local.Feed | None = None) -> int:
+    """Run the app until a signal, or until every subscription has ended; its exit code."""
+    monitor = Monitor(app)
+    async with AsyncExitStack() as stack:
+        backend = await _backend(app, options, stack)
+        ending: list[Beside] = []
+        if isinstance(backend, Account):
+            if options.serve_port is not None:
+                url = await stack.enter_async_context(local.served(backend, options.serve_port))
+                _log.info("SQS and SNS are served at %s", url)
+            if feed:
+                await feed.send(backend)
+            if options.until_empty:
+                ending = [partial(local.until_empty, backend, app)]
+        await stack.enter_async_context(around(monitor))
+        async with beside(*ending):
+            code = await app.serve(backend, drain_seconds=options.drain_seconds)
+    last = monitor.snapshot()
+    if code == OK and last.ended:
+        _log.error("every subscription has ended, as its queue was deleted")
+        return ENDED
+    return code
+
+
+async def _backend(app: App, options: Options, stack: AsyncExitStack) -> Backend | None:
+    """What the app runs on; None for AWS as its configuration says."""
+    backend: Backend
+    if options.local_url is not None:
+        from pumphouse.http import HttpBackend, Keys
+
+        backend = HttpBackend(
+            region="us-east-1", endpoint_url=options.local_url, credentials=Keys("local", "local")
+        )
+    elif options.local:
+        backend = local.new_account()
+    elif options.endpoint_url or options.region:
+        from pumphouse.http import connect
+
+        backend = connect(region=options.region, endpoint_url=options.endpoint_url)
+    else:
+        return None
+    stack.push_async_callback(backend.aclose)
+    if options.local or options.local_url is not None:
+        await local.make_queues(backend, app)
+    return backend
+
+
+# --- what goes along ------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def beside(*functions: Beside) -> AsyncIterator[None]:
+    """Run these beside the body, and end them with it. One that fails is logged; it ends nothing,
+    as showing an app is not worth more than the app."""
+
+    async def watched(each: Beside) -> None:
+        try:
+            await each()
+        except Exception:
+            _log.exception("%s failed", each)
+
+    tasks = [asyncio.create_task(watched(each)) for each in functions]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextmanager
+def shown(
+    console: Console | None, options: Options, snapshot: Callable[[], Snapshot]
+) -> Iterator[LiveDisplay | None]:
+    """Show the run while the body runs: on the console, or as log lines where there is none; and
+    what came of it at the end."""
+    if console is None:
+        yield None
+        _log.info("%s", summary(snapshot()))
+        return
+    display = LiveDisplay(console, snapshot, waiting_every=options.waiting_every)
+    logs.set_up(options.level, logs.formatter(options.log_format), display.handler())
+    display.open()
+    try:
+        yield display
+    finally:
+        display.close(summary(snapshot()))
+        logs.set_up(options.level, logs.formatter(options.log_format))
+
+
+@contextmanager
+def served_health(options: Options, source: HasSnapshots) -> Iterator[None]:
+    """The health endpoint while the body runs, if one is wanted; says where it is."""
+    if options.health_port is None:
+        yield
+        return
+    with HealthServer(source, host=options.health_host, port=options.health_port) as server:
+        _log.info("health is at %s/live, /ready and /health", server.url)
+        if options.health_host not in ("127.0.0.1", "::1", "localhost"):
+            _log.warning(
+                "%s is reached from other machines: who reaches it reads the names of queues, and "
+                "why they fail; --health-host 127.0.0.1 keeps that to this one",
+                options.health_host,
+            )
+        yield

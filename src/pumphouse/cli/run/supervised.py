@@ -1,0 +1,80 @@
+"""`pumphouse run` with `--workers` or `--reload`: the parent process.
+
+It never imports the service, so it holds nothing of old code. With `--local` the account is here,
+served to the worker on 127.0.0.1, so that it outlives every change of the source.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+
+from rich.console import Console
+
+from pumphouse.account import Account
+from pumphouse.cli.run import local, logs
+from pumphouse.cli.run.display import LiveDisplay, terminal
+from pumphouse.cli.run.options import Options
+from pumphouse.cli.run.process import Beside, beside, served_health, shown, told
+from pumphouse.cli.run.reload import Sources, watch
+from pumphouse.cli.run.supervisor import Supervisor
+from pumphouse.cli.run.workers import Process
+from pumphouse.signals import Signals
+
+
+def run_supervised(options: Options) -> int:
+    """Keep the workers until a signal; the exit code of the run."""
+    feed = local.Feed(options.send, options.group_by)
+    console = None if options.plain else terminal()
+    logs.set_up(options.level, logs.formatter(options.log_format))
+    return asyncio.run(told(_supervise(options, console, feed)))
+
+
+async def _supervise(options: Options, console: Console | None, feed: local.Feed) -> int:
+    display: LiveDisplay | None = None
+    supervisor: Supervisor
+    sources = Sources([os.getcwd()]) if options.reload else None
+    go_along: list[Beside] = []
+
+    async def spawn(number: int) -> Process:
+        worker = Process(number, lambda: heard(worker), display.print_line if display else None)
+        await worker.start(worker_options)
+        return worker
+
+    def heard(worker: Process) -> None:
+        if sources is not None and worker.report is not None and worker.report.folder:
+            sources.add(worker.report.folder)
+        supervisor.heard()
+
+    async with AsyncExitStack() as stack:
+        worker_options = options
+        if options.local:
+            account = local.new_account()
+            stack.push_async_callback(account.aclose)
+            url = await stack.enter_async_context(local.served(account, options.serve_port or 0))
+            worker_options = replace(options, local=False, local_url=url, serve_port=None)
+            if feed:
+                go_along.append(lambda: _feed_once(feed, account, supervisor))
+        supervisor = Supervisor(
+            options.workers or 1,
+            spawn,
+            stop_seconds=options.stop_seconds,
+            reloading=options.reload,
+            waiting_every=options.waiting_every if console is not None else 0.0,
+        )
+        if sources is not None:
+            go_along.append(partial(watch, sources, supervisor.reload))
+        signals = stack.enter_context(Signals(lambda: supervisor.receive(signals.received[-1])))
+        stack.enter_context(served_health(options, supervisor))
+        display = stack.enter_context(shown(console, options, supervisor.snapshot))
+        async with beside(*go_along):
+            code = await supervisor.run()
+    return code
+
+
+async def _feed_once(feed: local.Feed, account: Account, supervisor: Supervisor) -> None:
+    await supervisor.until_up()
+    await feed.send(account)
