@@ -146,7 +146,7 @@ class Runner:
         if self._wrapped and (failed := await self._unwrap(delivery)) is not None:
             return failed
         raw = delivery.restored or delivery.raw
-        handling.set(Handling(correlation_of_raw(raw), self._subscription.place))
+        before = handling.set(Handling(correlation_of_raw(raw), self._subscription.place))
         try:
             if self._direct:
                 value = await self._plan.function(self._plan.payload_of(raw))
@@ -162,6 +162,8 @@ class Runner:
             raise  # it is meant for the program
         except BaseException as error:
             return self._raised(delivery, error)
+        finally:
+            handling.reset(before)  # a worker whose context was changed is not used again
 
     async def run_batch(self, deliveries: list[Delivery]) -> list[Outcome | Stopped]:
         """Run the handler once for several; an outcome for each, in order."""
@@ -399,7 +401,7 @@ class Runner:
         outcomes: list[Outcome | Stopped]
         shared = {correlation_of_raw(each.restored or each.raw) for each, _ in batch}
         correlation_id = shared.pop() if len(shared) == 1 else None
-        handling.set(Handling(correlation_id, self._subscription.place))
+        before = handling.set(Handling(correlation_id, self._subscription.place))
         try:
             if self._chain is None:
                 outcomes = [*await self._handled_batch(None, batch)]
@@ -411,6 +413,8 @@ class Runner:
             raise
         except BaseException as error:
             outcomes = [self._raised(delivery, error) for delivery, _ in batch]
+        finally:
+            handling.reset(before)
         return outcomes
 
     async def _handled_batch(
