@@ -11,20 +11,26 @@ import base64
 import binascii
 from collections.abc import Mapping
 from functools import lru_cache
+from hashlib import md5
 
 from pumphouse.errors import PumphouseError, UsageError
 from pumphouse.protocol.attributes import (
+    DIGEST_FRAMING,
     MAX_ATTRIBUTES,
-    SHORT_TEXT,
     attribute_name_fault,
     base_data_type,
+    digest_part,
     forbidden_character,
     is_number,
+    md5_of_parts,
 )
 from pumphouse.protocol.operations import Attributes, MessageAttributeValue
 
 ENCODING_ATTRIBUTE = "pumphouse.encoding"
 """The marker attribute; its only value is `base64`."""
+
+SHORT_TEXT = 128
+"""What is known of an attribute's text of at most so many characters is kept for the next one."""
 
 _BASE64 = MessageAttributeValue("String", "base64")
 
@@ -42,15 +48,23 @@ def encode(body: str | bytes, attributes: Attributes | None = None) -> tuple[str
     and for more than ten attributes, the marker included.
     """
     attributes = dict(attributes or {})
+    text = lay_out(body, attributes)
+    check_attributes(attributes)
+    return text, attributes
+
+
+def lay_out(body: str | bytes, attributes: Attributes) -> str:
+    """The body as SQS takes it; where that is base64, the marker is put among the attributes.
+
+    Raises `UsageError` for an empty body. The attributes are for `measure` to check.
+    """
     if not body:
         raise UsageError("the body is empty, and SQS takes no empty message")
-    text = _as_text(body)
-    if text is None:
+    if (text := _as_text(body)) is None:
         raw = body.encode(errors="surrogatepass") if isinstance(body, str) else body
         text = base64.b64encode(raw).decode()
         attributes[ENCODING_ATTRIBUTE] = _BASE64
-    check_attributes(attributes)
-    return text, attributes
+    return text
 
 
 def _as_text(body: str | bytes) -> str | None:
@@ -107,19 +121,50 @@ def headers_of(attributes: Attributes | None) -> dict[str, str | bytes]:
 
 def check_attributes(attributes: Attributes) -> None:
     """Raise `UsageError` for attributes that SQS would refuse, naming the one."""
+    measure("", attributes)
+
+
+def measure(body: str, attributes: Attributes | None) -> tuple[int, str, str | None]:
+    """The size of a message as SQS counts it, the MD5 of its body, and that of its attributes.
+
+    Raises `UsageError` for attributes that SQS would refuse, naming the one.
+    """
+    raw = body.encode()
+    size = len(raw)
+    md5_of_body = md5(raw, usedforsecurity=False).hexdigest()
+    if not attributes:
+        return size, md5_of_body, None
     if len(attributes) > MAX_ATTRIBUTES:
         raise UsageError(
-            f"{len(attributes)} message attributes ({', '.join(sorted(attributes))}), "
+            f"{len(attributes)} message attributes ({', '.join(sorted(map(str, attributes)))}), "
             f"and SQS takes at most {MAX_ATTRIBUTES}"
         )
-    for name, attribute in attributes.items():
-        text, data = attribute.string_value, attribute.binary_value
-        if data is None and type(text) is str and type(name) is str and len(text) <= SHORT_TEXT:
-            fault = _fault_of_short(name, attribute.data_type, text, None)
+    try:
+        names = sorted(attributes)
+    except TypeError:
+        names = list(attributes)  # which of them is no text is said below
+    parts: list[bytes] = []
+    short = True
+    for name in names:
+        attribute = attributes[name]
+        text = attribute.string_value
+        if attribute.binary_value is None and type(text) is str and len(text) <= SHORT_TEXT:
+            part = _part_of_short(name, attribute.data_type, text)
         else:
-            fault = _attribute_fault(name, attribute.data_type, text, data)
-        if fault is not None:
-            raise UsageError(fault)
+            short = False
+            part = _part(name, attribute)
+        size += len(part) - DIGEST_FRAMING
+        parts.append(part)
+    digest = _md5_of_short_parts(*parts) if short else md5_of_parts(*parts)
+    return size, md5_of_body, digest
+
+
+def _part(name: str, attribute: MessageAttributeValue) -> bytes:
+    """What a good attribute adds to the digest."""
+    data_type, text, data = attribute.data_type, attribute.string_value, attribute.binary_value
+    if (fault := _attribute_fault(name, data_type, text, data)) is not None:
+        raise UsageError(fault)
+    return digest_part(name, attribute)
 
 
 def _attribute_fault(name: str, data_type: str, text: str | None, data: bytes | None) -> str | None:
@@ -146,4 +191,10 @@ def _attribute_fault(name: str, data_type: str, text: str | None, data: bytes | 
     return None
 
 
-_fault_of_short = lru_cache(maxsize=1024)(_attribute_fault)  # most of them come again
+# Short texts, and sets of them, come again with most messages.
+@lru_cache(maxsize=1024)
+def _part_of_short(name: str, data_type: str, text: str) -> bytes:
+    return _part(name, MessageAttributeValue(data_type, text))
+
+
+_md5_of_short_parts = lru_cache(maxsize=1024)(md5_of_parts)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pumphouse.content import measure
 from pumphouse.protocol.attributes import (
     attribute_name_fault,
     attributes_size,
@@ -19,7 +20,6 @@ from pumphouse.protocol.attributes import (
     is_token,
     md5_of_attributes,
     md5_of_body,
-    measure,
     message_size,
     text_size,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pumphouse.protocol.attributes import measure
+from pumphouse.content import measure
 from pumphouse.protocol.operations import Attributes
 
 

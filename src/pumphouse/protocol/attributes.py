@@ -22,11 +22,9 @@ MAX_ATTRIBUTES = 10
 MAX_VISIBILITY_SECONDS = 43_200
 MAX_DELAY_SECONDS = 900
 MAX_WAIT_SECONDS = 20
-SHORT_TEXT = 128
-"""What is known of an attribute's text of at most so many characters is kept for the next one."""
 
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-_FORBIDDEN_ASCII = bytes([*range(9), 11, 12, *range(14, 32)])
+_TAKEN_ASCII = bytes(0xFF if _FORBIDDEN.match(chr(code)) else code for code in range(256))
 # AWS also takes the accented letters of Latin-1 and Latin Extended-A, whatever its guide says.
 _NAME_TEXT = re.compile(r"[A-Za-z0-9_.\-\u00c0-\u017f]+")
 _RESERVED_PREFIX = re.compile(r"(?:aws\.|amazon\.)", re.IGNORECASE)
@@ -51,15 +49,26 @@ def md5_of_attributes(attributes: Mapping[str, MessageAttributeValue] | None) ->
     """
     if not attributes:
         return None
-    parts: list[bytes] = []
-    for name in sorted(attributes):
-        attribute = attributes[name]
-        data_type = attribute.data_type
-        if data_type.startswith("Binary"):
-            data = attribute.binary_value or b""
-        else:
-            data = (attribute.string_value or "").encode()
-        parts += (_preamble(name, data_type), pack(">I", len(data)), data)
+    return md5_of_parts(*(digest_part(name, attributes[name]) for name in sorted(attributes)))
+
+
+DIGEST_FRAMING = 13
+"""What stands in a `digest_part` beside name, data type and value, in bytes: three lengths and the
+byte of the kind."""
+
+
+def digest_part(name: str, attribute: MessageAttributeValue) -> bytes:
+    """What an attribute adds to the digest."""
+    data_type = attribute.data_type
+    if data_type.startswith("Binary"):
+        data = attribute.binary_value or b""
+    else:
+        data = (attribute.string_value or "").encode()
+    return b"%b%b%b" % (_preamble(name, data_type), pack(">I", len(data)), data)
+
+
+def md5_of_parts(*parts: bytes) -> str:
+    """The digest of attributes, their parts in the order of their names."""
     return md5(b"".join(parts), usedforsecurity=False).hexdigest()
 
 
@@ -69,52 +78,6 @@ def _preamble(name: str, data_type: str) -> bytes:
     kind = _BINARY if data_type.startswith("Binary") else _STRING
     texts = (text.encode() for text in (name, data_type))
     return b"".join(pack(">I", len(data)) + data for data in texts) + kind
-
-
-def measure(
-    body: str, attributes: Mapping[str, MessageAttributeValue] | None
-) -> tuple[int, str, str | None]:
-    """`message_size`, `md5_of_body` and `md5_of_attributes` of one message, in one go."""
-    raw = body.encode()
-    size = len(raw)
-    md5_body = md5(raw, usedforsecurity=False).hexdigest()
-    if not attributes:
-        return size, md5_body, None
-    parts: list[bytes] = []
-    short = True
-    for name in sorted(attributes):
-        attribute = attributes[name]
-        text = attribute.string_value
-        if attribute.binary_value is None and text is not None and len(text) <= SHORT_TEXT:
-            part = _short_part(name, attribute.data_type, text)
-        else:
-            short = False
-            part = _part(name, attribute)
-        size += len(part) - 13  # without three lengths and the byte of the kind
-        parts.append(part)
-    digest = _short_digest(*parts) if short else _digest(*parts)
-    return size, md5_body, digest
-
-
-def _part(name: str, attribute: MessageAttributeValue) -> bytes:
-    """What an attribute adds to the digest."""
-    data_type = attribute.data_type
-    if (data := attribute.binary_value) is None or not data_type.startswith("Binary"):
-        data = (attribute.string_value or "").encode()
-    return b"%b%b%b" % (_preamble(name, data_type), pack(">I", len(data)), data)
-
-
-def _digest(*parts: bytes) -> str:
-    return md5(b"".join(parts), usedforsecurity=False).hexdigest()
-
-
-# Short texts, and sets of them, come again with most messages.
-@lru_cache(maxsize=1024)
-def _short_part(name: str, data_type: str, text: str) -> bytes:
-    return _part(name, MessageAttributeValue(data_type, text))
-
-
-_short_digest = lru_cache(maxsize=1024)(_digest)
 
 
 def attributes_size(attributes: Mapping[str, MessageAttributeValue] | None) -> int:
@@ -150,8 +113,10 @@ def forbidden_character(text: str) -> str | None:
         if len(text) <= 64:
             if text.isprintable():
                 return None
-        elif len(text.encode().translate(None, _FORBIDDEN_ASCII)) == len(text):
-            return None
+        else:
+            raw = text.encode()
+            if raw.translate(_TAKEN_ASCII) == raw:
+                return None
     found = _FORBIDDEN.search(text)
     return found.group() if found else None
 

@@ -18,7 +18,6 @@ from pumphouse.errors import NotSentError, OutcomeUnknownError, PumphouseError, 
 from pumphouse.protocol.attributes import (
     MAX_ATTRIBUTES,
     forbidden_character,
-    measure,
     text_size,
 )
 from pumphouse.protocol.operations import Attributes, MessageAttributeValue
@@ -70,32 +69,30 @@ class Composer:
             if twice := sorted(given.keys() & of_headers.keys()):
                 raise UsageError(f"{', '.join(twice)}: in the headers and in the attributes")
             given.update(of_headers)
+        envelope = original if isinstance(original, Envelope) else None
         body = original
-        if isinstance(original, Envelope):
-            body = original.to_json()
-            id = id or original.id  # noqa: A001
-            tenant = tenant or original.tenant_id
-            source = source or original.source_id
-            replay_id = replay_id or original.replay_id
-        text, wire = content.encode(encode_body(body), given)
+        if envelope is not None:
+            body = envelope.to_json()
+            id = id or envelope.id  # noqa: A001
+            tenant = tenant or envelope.tenant_id
+            source = source or envelope.source_id
+            replay_id = replay_id or envelope.replay_id
         message = Outgoing(
             asyncio.get_running_loop().create_future(),
-            size=0,
-            tenant=tenant or "",
-            lane="",
+            0,
+            tenant or "",
+            "",
             original=original,
+            body=content.lay_out(encode_body(body), given),
+            attributes=given,
             id=id,
             source=source,
             replay_id=replay_id,
-            body=text,
-            attributes=wire,
         )
-        if isinstance(original, Envelope):
-            add_optional(wire, original.attributes(self._settings.attribute_prefix), places)
-        if self._settings.add_attributes is not None:
-            add_optional(
-                wire, _asked("add_attributes", self._settings.add_attributes, message), places
-            )
+        if envelope is not None:
+            add_optional(given, envelope.attributes(self._settings.attribute_prefix), places)
+        if (add := self._settings.add_attributes) is not None:
+            add_optional(given, _asked("add_attributes", add, message), places)
         if trace_header:
             message.system_attributes = _trace(trace_header)
         if delay is not None:
@@ -103,7 +100,7 @@ class Composer:
         if self._kind == "topic" or subject is not None or message_structure is not None:
             check_for_topic(message, self._queue, self._kind, subject, message_structure)
         _measure(message)
-        if not wire:
+        if not given:
             message.attributes = None
         self._address(message, tenant, group_id, deduplication_id)
         return message
@@ -197,6 +194,6 @@ def _trace(header: str) -> Attributes:
 
 
 def _measure(message: Outgoing) -> None:
-    """Write down what depends on body and attributes, which are final now."""
-    measured = measure(message.body, message.attributes)
+    """Write down what depends on body and attributes, which are final now; they are checked."""
+    measured = content.measure(message.body, message.attributes)
     message.size, message.md5_of_body, message.md5_of_attributes = measured

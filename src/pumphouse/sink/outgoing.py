@@ -144,9 +144,9 @@ def send_message_batch(queue_url: str, messages: list[Outgoing]) -> SendMessageB
 def encode_body(body: object) -> str | bytes:
     """Text and bytes as they are; anything else as JSON: dicts, lists, dataclasses, numbers, and
     the models of `msgspec` and `pydantic`. Raises `UsageError` for what is none of these."""
-    if isinstance(body, str | bytes):
+    if isinstance(body, (str, bytes)):
         return body
-    if isinstance(body, bytearray | memoryview):
+    if isinstance(body, (bytearray, memoryview)):
         return bytes(body)
     if body is None:
         raise UsageError("the body is None; send text, bytes, or an object that JSON can carry")
