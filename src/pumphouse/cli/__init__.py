@@ -19,6 +19,7 @@ from typing import Annotated
 import typer
 
 from pumphouse import __version__
+from pumphouse.cli import queue_commands
 from pumphouse.cli.describing import asyncapi, check_app
 from pumphouse.cli.exit_codes import FAILED, INTERRUPTED, OK, PIPE_CLOSED, WRONG_USAGE
 from pumphouse.cli.options import (
@@ -213,6 +214,9 @@ def replay(
     from pumphouse.cli.replay import Options, run
 
     return run(Options(path, queue, kind or [], unknown, replay_id, endpoint_url, region, profile))
+
+
+queue_commands.register(app)
 
 
 def main(arguments: list[str] | None = None) -> None:

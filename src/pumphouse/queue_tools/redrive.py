@@ -1,0 +1,247 @@
+"""Dead letters on their way back: which, where to, and by which of two ways.
+
+SQS's message move task (`move_task.py`) is taken where it can do what is asked: the whole queue to
+one destination. Everything else is the own move (`move.py`): conditions, a part, messages of
+several queues, a dead-letter queue that is none to SQS.
+
+A message goes to the queue that is named, else to the one that it came from: as SQS says, which
+moved it (`DeadLetterQueueSourceArn`), or as the runtime noted, which carried it
+(`pumphouse.source`), else to the only queue that has this one as its dead-letter queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pumphouse.addressing import QueueUrls, check_queue
+from pumphouse.backend import Backend
+from pumphouse.clock import Clock, RealClock
+from pumphouse.errors import (
+    ConfigError,
+    QueueDoesNotExist,
+    RefusedConfigError,
+    RefusedError,
+    UsageError,
+)
+from pumphouse.protocol.names import is_arn, parse_queue_url
+from pumphouse.protocol.operations import (
+    GetQueueAttributes,
+    ListDeadLetterSourceQueues,
+    ReceivedMessage,
+)
+from pumphouse.queue_tools.move import LEASE_SECONDS, LONG_LEASE_SECONDS, Move
+from pumphouse.queue_tools.move_task import MAX_RATE, start, watch
+from pumphouse.queue_tools.results import Redriven
+from pumphouse.queue_tools.selection import Condition, all_hold, source_of
+
+_COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
+_MOST_PAGES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    url: str
+    arn: str
+    visible: int
+    in_flight: int
+
+    @property
+    def name(self) -> str:
+        return parse_queue_url(self.url).name
+
+    @property
+    def fifo(self) -> bool:
+        return self.name.endswith(".fifo")
+
+
+async def redrive(
+    backend: Backend,
+    queue: str,
+    *,
+    to: str | None = None,
+    conditions: Sequence[Condition] = (),
+    rate: float | None = None,
+    most: int | None = None,
+    dry_run: bool = False,
+    task: bool | None = None,
+    clock: Clock | None = None,
+    stop: asyncio.Event | None = None,
+    progress: Callable[[Redriven], object] = lambda result: None,
+) -> Redriven:
+    """Move the dead letters of a queue to the queue `to`, or each to where it came from.
+
+    - `conditions`: only messages for which all of them hold (`selection.py`).
+    - `rate`: at most so many messages a second, 0.02 to 10,000; `most`: at most so many in all.
+    - `dry_run`: move nothing, and count. With conditions, or where each message says itself where
+      it goes, that takes receives: each message's receive count goes up by one.
+    - `task`: True insists on SQS's message move task, False on the own move; None takes the task
+      where it can do what is asked.
+    - `stop`: ends the run in order when it is set: what was sent is deleted, the rest given back.
+
+    Stopped or killed at any moment, each message is in the one queue or in the other, and the next
+    run goes on; `move.py` says when one can be in both. Raises `UsageError` and `ConfigError` for
+    what can't be, before anything is moved.
+    """
+    if rate is not None and not 0.02 <= rate <= 10_000:
+        raise UsageError(f"the rate is 0.02 to 10,000 messages a second, not {rate:g}")
+    if most is not None and most < 1:
+        raise UsageError(f"the number of messages is at least 1, not {most}")
+    clock = clock or getattr(backend, "clock", None) or RealClock()
+    stop = stop or asyncio.Event()
+    urls = QueueUrls(backend)
+    source = await _found(backend, await urls.resolve(queue))
+    target = None
+    if to is not None:
+        target = await _found(backend, await urls.resolve(to))
+        _check_target(source, target)
+    sources = await _sources(backend, source)
+    if target is None and len(sources) == 1:
+        target = await _found(backend, sources[0])
+    obstacle = _obstacle(target, sources, conditions, rate, most)
+    if task and obstacle:
+        raise UsageError(f"SQS's message move task can't be used: {obstacle}")
+    by_task = not obstacle and task is not False
+    result = Redriven("task" if by_task else "move", to_move=source.visible, dry_run=dry_run)
+    if dry_run and target is not None and not conditions:
+        result.moved = min(source.visible, most or source.visible)
+        result.destinations = {target.name: result.moved}
+        result.hidden = source.in_flight
+        return result
+    if by_task and target is not None:
+        try:
+            await start(backend, source.arn, target.arn, None if rate is None else int(rate))
+        except (RefusedError, RefusedConfigError):
+            if task:
+                raise
+            by_task, result.way = False, "move"  # not permitted, or no such action there
+    if by_task and target is not None:
+        await watch(
+            backend, source.arn, target.arn, result, clock=clock, stop=stop, progress=progress
+        )
+    else:
+        move = Move(
+            backend,
+            source.url,
+            _Router(backend, source, None if to is None else target, sources, urls).route,
+            all_hold(conditions),
+            result,
+            fifo=source.fifo,
+            clock=clock,
+            rate=rate,
+            most=most,
+            stop=stop,
+            progress=progress,
+            lease_seconds=LONG_LEASE_SECONDS if conditions or dry_run else LEASE_SECONDS,
+        )
+        await move.run()
+    after = await _found(backend, source.url)
+    result.hidden = after.in_flight
+    expected = result.left_out + result.failed.count + result.unknown.count
+    if dry_run:
+        expected += result.moved
+    if not by_task and most is None and not result.ended:
+        result.unseen = max(0, after.visible - expected)
+    return result
+
+
+class _Router:
+    """Where each message goes."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        source: _Queue,
+        target: _Queue | None,
+        sources: list[str],
+        urls: QueueUrls,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._names = {parse_queue_url(url).name: url for url in sources}
+        self._urls = urls
+
+    async def route(self, message: ReceivedMessage) -> tuple[str, bool]:
+        noted = source_of(message)
+        came_from = noted.rpartition(":")[2] if noted else None
+        if self._target is not None:
+            return self._target.url, came_from == self._target.name
+        if came_from is None and len(self._names) == 1:
+            return next(iter(self._names.values())), True
+        if came_from is None or noted is None:
+            raise ConfigError(f"it does not say which queue it came from; {self._choices}")
+        if url := self._names.get(came_from):
+            return url, True
+        # a note is an attribute, which anyone could have sent: it is believed where SQS says the
+        # same, or says nothing
+        if self._names and "DeadLetterQueueSourceArn" not in message.attributes:
+            raise ConfigError(
+                f"it names {came_from}, which does not have this dead-letter queue; {self._choices}"
+            )
+        if came_from.endswith(".fifo") != self._source.fifo:
+            raise ConfigError(f"it names {came_from}, which is of the other kind; {self._choices}")
+        try:
+            url = await self._urls.resolve(noted if is_arn(noted) else check_queue(noted))
+        except QueueDoesNotExist:
+            raise ConfigError(
+                f"the queue that it came from, {came_from}, does not exist; {self._choices}"
+            ) from None
+        return url, True
+
+    @property
+    def _choices(self) -> str:
+        names = ", ".join(self._names)
+        return f"--to names one of {names}" if names else "--to names the queue"
+
+
+def _obstacle(
+    target: _Queue | None,
+    sources: list[str],
+    conditions: Sequence[Condition],
+    rate: float | None,
+    most: int | None,
+) -> str:
+    """Why SQS's task can't do what is asked, or ""."""
+    if target is None:
+        return "the messages go to several queues"
+    if not sources:
+        return "no queue has this one as its dead-letter queue"
+    if conditions or most is not None:
+        return "it moves the whole queue"
+    if rate is not None and (rate != int(rate) or not 1 <= rate <= MAX_RATE):
+        return f"its rate is a whole number up to {MAX_RATE}"
+    return ""
+
+
+def _check_target(source: _Queue, target: _Queue) -> None:
+    if source.arn == target.arn:
+        raise UsageError(f"{source.name} can't be moved to itself")
+    if source.fifo != target.fifo:
+        kinds = ("FIFO", "standard") if source.fifo else ("standard", "FIFO")
+        raise UsageError(
+            f"{source.name} is a {kinds[0]} queue and {target.name} a {kinds[1]} queue; messages "
+            "are moved between queues of one kind"
+        )
+
+
+async def _found(backend: Backend, url: str) -> _Queue:
+    answer = await backend.execute(GetQueueAttributes(url, ["QueueArn", *_COUNTS]))
+    visible, in_flight = (int(answer.attributes.get(name) or 0) for name in _COUNTS)
+    return _Queue(url, answer.attributes["QueueArn"], visible, in_flight)
+
+
+async def _sources(backend: Backend, source: _Queue) -> list[str]:
+    """The URLs of the queues whose dead-letter queue this is; none where that can't be read."""
+    found: list[str] = []
+    token: str | None = None
+    for _ in range(_MOST_PAGES):
+        try:
+            page = await backend.execute(ListDeadLetterSourceQueues(source.url, token, 1_000))
+        except RefusedConfigError:
+            return []
+        found += page.queue_urls
+        token = page.next_token
+        if token is None:
+            break
+    return found
