@@ -183,7 +183,7 @@ class Publisher(Generic[T]):
         """Whether both publish the same type to the same destination."""
         return (self.destination, self.payload_type) == (other.destination, other.payload_type)
 
-    def destination_from(self, handler: Place) -> str | Topic:
+    def destination_from(self, handler: Place | None) -> str | Topic:
         """The destination of what a handler returns that is declared in that place."""
         place = self._place_from(handler)
         bound = place is None or self._place is not None
@@ -291,7 +291,8 @@ class Publisher(Generic[T]):
         if not callable(function):
             raise UsageError(f"{self} decorates a handler, which is a function; not {function!r}")
         handler = as_handler(function)
-        handler.publishers = (self, *handler.publishers)
+        if self not in handler.publishers:
+            handler.publishers = (self, *handler.publishers)
         return handler
 
     def __str__(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from pumphouse.addressing import destination
+from pumphouse.addressing import Topic, destination
 from pumphouse.errors import UsageError
 from pumphouse.model import Message
 from pumphouse.publishers import Outgoing, Publisher, is_fifo
@@ -55,9 +55,14 @@ def replies_of(subscription: Subscription, value: object, message: Message) -> l
 
 def _targets(subscription: Subscription, reply: Reply) -> Iterator[ToSend]:
     """The messages of one reply, without what depends on the message that it replies to."""
+    place = subscription.place
+    if isinstance(reply.to, Publisher):
+        yield _message(reply, reply.to.destination_from(place), reply.to)
+        return
     if reply.to is not None:
         to = destination(reply.to) if isinstance(reply.to, str) else reply.to
-        place = subscription.place
+        if not isinstance(to, str | Topic):
+            raise UsageError(f"Reply(to=…) is a queue's name, a Topic or a Publisher, not {to!r}")
         yield _message(reply, place.named(to) if place is not None else to)
         return
     publishers = _publishers(subscription)
@@ -69,7 +74,7 @@ def _targets(subscription: Subscription, reply: Reply) -> Iterator[ToSend]:
     if subscription.publish is not None:
         yield _message(reply, subscription.publish)
     for publisher in publishers:
-        yield _message(reply, publisher.destination_from(subscription.place), publisher)
+        yield _message(reply, publisher.destination_from(place), publisher)
 
 
 def _message(reply: Reply, to: Any, publisher: Publisher[Any] | None = None) -> ToSend:

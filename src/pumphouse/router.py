@@ -67,6 +67,7 @@ class Registry:
     """What an `App` and a `Router` have in common: declarations, in order."""
 
     def __init__(self, prefix: str, defaults: SubscriberOptions) -> None:
+        check_middleware(defaults.get("middleware", ()), "")
         self._prefix = prefix
         self._defaults = defaults
         self._members: list[_Member] = []
@@ -121,8 +122,6 @@ class Registry:
             handler = as_handler(function)
             own = layered(self._defaults, options)
             batch = own.get("batch") is not None
-            where = f"subscriber of {descriptor.name!r}: "
-            check_middleware(own.get("middleware", ()), where, batch=batch)
             plan = plan_for(handler.function, batch=batch)
             subscription_of(descriptor, plan, own)  # checks it
             injected = tuple(
@@ -173,8 +172,8 @@ class Registry:
         if router._holds(self):
             raise UsageError("a router can't be included in itself")
         check_prefix(prefix)
-        router._included_in.add(self)
         self._declare(_Included(router, prefix))
+        router._included_in.add(self)
 
     def _check_new(self, queue: Queue) -> None:
         for other in self._members:
@@ -186,7 +185,7 @@ class Registry:
         self._members.append(member)
         try:
             self._changed()
-            if self._included_in or isinstance(member, _Included):
+            if self._included_in or any(isinstance(each, _Included) for each in self._members):
                 for root in self._roots():
                     root._all()
         except BaseException:

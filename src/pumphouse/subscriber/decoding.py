@@ -74,25 +74,26 @@ def encode_reply(body: object) -> str | bytes:
 
 
 def _json(value: object) -> str | bytes:
-    if _is_pydantic_model(type(value)):
-        return str(value.model_dump_json(by_alias=True))  # type: ignore[attr-defined]
-    if is_pydantic(type(value)):
-        from pydantic import TypeAdapter
-
-        return TypeAdapter(type(value)).dump_json(value, by_alias=True)
     try:
+        if _is_pydantic_model(type(value)):
+            return str(value.model_dump_json(by_alias=True, warnings="error"))  # type: ignore[attr-defined]
+        if is_pydantic(type(value)):
+            from pydantic import TypeAdapter
+
+            return TypeAdapter(type(value)).dump_json(value, by_alias=True, warnings="error")
         return msgspec.json.encode(value, enc_hook=_inner)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:300]
         raise UsageError(
-            f"a value of type {type(value).__name__} can't be written as JSON: {error}"
+            f"a value of type {type(value).__name__} can't be written as JSON: {reason}"
         ) from error
 
 
 def _inner(value: object) -> object:
     """A pydantic model inside of something else."""
     if _is_pydantic_model(type(value)):
-        return value.model_dump(mode="json", by_alias=True)  # type: ignore[attr-defined]
-    raise NotImplementedError(f"{type(value).__name__} is not supported")
+        return value.model_dump(mode="json", by_alias=True, warnings="error")  # type: ignore[attr-defined]
+    raise TypeError(f"{type(value).__name__} is not supported")
 
 
 def _as_is(body: bytes) -> bytes:

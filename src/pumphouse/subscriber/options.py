@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pumphouse.addressing import Topic, destination
 from pumphouse.errors import UsageError
-from pumphouse.subscriber.chain import Middleware
+from pumphouse.subscriber.chain import Middleware, check_middleware
 from pumphouse.subscriber.outcomes import DelayRule, ErrorPolicy
 from pumphouse.subscriber.plan import HandlerPlan
 from pumphouse.subscriber.queue import Queue, as_queue
@@ -75,9 +75,15 @@ def subscription_of(
         given["timeout_seconds"] = None if limit is None else _seconds("timeout", limit)
     if given.get("dead_letter") is not None:
         given["dead_letter"] = as_queue(given["dead_letter"])
-    if isinstance(given.get("publish"), str):
-        given["publish"] = destination(given["publish"])
+    where = f"subscriber of {queue.name!r}: "
+    if isinstance(to := given.get("publish"), str):
+        given["publish"] = destination(to)
+    elif to is not None and not isinstance(to, Topic):
+        raise UsageError(
+            f"{where}publish is a queue or a Topic, not {to!r}; a publisher decorates its handler"
+        )
     given["middleware"] = tuple(given.get("middleware", ()))
+    check_middleware(given["middleware"], where, batch=plan.batch)
     return Subscription(queue=queue, plan=plan, handler=handler, place=place, **given)
 
 

@@ -10,12 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import isnan
+from typing import TYPE_CHECKING, Any
 
 from pumphouse.addressing import Topic
 from pumphouse.backoff import RetryPolicy
 from pumphouse.content import Headers
 from pumphouse.errors import UsageError
 from pumphouse.protocol.attributes import MAX_VISIBILITY_SECONDS
+
+if TYPE_CHECKING:
+    from pumphouse.publishers import Publisher
 
 _log = logging.getLogger("pumphouse.subscriber")
 
@@ -71,8 +75,8 @@ class Reply:
     """A reply with more than a body. A handler returns one, or a list or tuple of several; all are
     confirmed before its message is deleted.
 
-    - `to`: the queue (name, URL, ARN) or `Topic` that it goes to; None for where the subscription's
-      replies go. In a router a name gets the router's prefix.
+    - `to`: the queue (name, URL, ARN), `Topic` or `Publisher` that it goes to; None for where the
+      subscription's replies go. In a router a name gets the router's prefix.
     - `group_id`: on a FIFO queue the message's own group, unless it is given.
     - `deduplication_id`: on a FIFO queue made of the message id and the place of the reply among
       its replies, unless it is given; so a message that is handled twice is not answered twice.
@@ -82,7 +86,7 @@ class Reply:
     """
 
     body: object
-    to: str | Topic | None = None
+    to: str | Topic | Publisher[Any] | None = None
     group_id: str | None = None
     deduplication_id: str | None = None
     headers: Headers = field(default_factory=dict)
