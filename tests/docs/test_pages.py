@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from support.pages import ROOT, Page
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 _LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
@@ -25,24 +29,54 @@ def test_a_page_works_as_it_is_written(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [*PAGES, ROOT / "CHANGELOG.md"], ids=_name)
 def test_links_lead_somewhere(path: Path) -> None:
-    text = re.sub(r"^ *```.*?^ *```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
-    for target, anchor in _LINK.findall(text):
+    for target, anchor in _LINK.findall(_text(path)):
         other = path.parent / target if target else path
         assert other.exists(), f"{_name(path)} links to {target}, which is not there"
         if anchor and other.suffix == ".md":
             assert anchor in _anchors(other), f"{_name(path)} links to {target}#{anchor}"
 
 
-def test_the_index_names_every_page() -> None:
-    index = (ROOT / "docs" / "index.md").read_text()
-    missing = [
-        _name(path)
-        for path in PAGES
-        if path.is_relative_to(ROOT / "docs")
-        and path.name != "index.md"
-        and f"({path.relative_to(ROOT / 'docs')})" not in index
-    ]
-    assert not missing, "docs/index.md does not link to these"
+def test_the_site_has_every_page_once_and_no_other() -> None:
+    named = list(_pages_in(_site()["nav"]))
+    there = [path.relative_to(DOCS).as_posix() for path in PAGES if path.is_relative_to(DOCS)]
+    assert sorted(named) == sorted(there), "nav of mkdocs.yml, and the pages in docs/"
+
+
+@pytest.mark.parametrize("path", [page for page in PAGES if page.is_relative_to(DOCS)], ids=_name)
+def test_a_page_of_the_site_links_to_pages_of_the_site(path: Path) -> None:
+    for target, _ in _LINK.findall(_text(path)):
+        inside = (path.parent / target).resolve().is_relative_to(DOCS)
+        assert inside, f"{_name(path)} links to {target}, which is not in the site"
+
+
+def test_the_index_leads_to_every_page() -> None:
+    index = (DOCS / "index.md").read_text()
+    missing = [page for page in _pages_in(_site()["nav"]) if f"({page})" not in index]
+    assert missing == ["index.md"]
+
+
+def _pages_in(nav: Any) -> Iterator[str]:
+    if isinstance(nav, str):
+        yield nav
+    else:
+        for part in nav.values() if isinstance(nav, dict) else nav:
+            yield from _pages_in(part)
+
+
+def _site() -> dict[str, Any]:
+    """mkdocs.yml, without the Python objects that it names."""
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
+    site: dict[str, Any] = yaml.load((ROOT / "mkdocs.yml").read_text(), Loader)
+    return site
+
+
+def _text(path: Path) -> str:
+    """A page without its code blocks."""
+    return re.sub(r"^ *```.*?^ *```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
 def _anchors(path: Path) -> set[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib.util
 import inspect
 import json
 import os
@@ -30,9 +31,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_PORT = "9324"
 LIMIT_SECONDS = 60
+MARKERS = {"aws", "checkout", "elsewhere", "exit", "server", "title"}
 
 _FENCE = re.compile(
     r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```[ \t]*$",
@@ -115,6 +119,7 @@ class Page:
         self.blocks = list(blocks(text))
         self._module = types.ModuleType(f"page_{path.stem.replace('-', '_')}")
         self._resources = ExitStack()
+        self._servers: list[subprocess.Popen[bytes]] = []
         self._runner: asyncio.Runner
 
     def __enter__(self) -> Page:
@@ -125,6 +130,10 @@ class Page:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        # one after the other, and only then waited for: a served account that ends answers the
+        # polls that another one waits for
+        for process in reversed(self._servers):
+            process.terminate()
         self._resources.close()
 
     def run(self) -> None:
@@ -139,27 +148,34 @@ class Page:
                 ) from error
 
     def _run(self, block: Block) -> None:
-        if unknown := set(block.options) - {"aws", "server", "checkout", "exit", "title"}:
+        if unknown := set(block.options) - MARKERS:
             raise PageError(f"no such marker: {', '.join(unknown)}")
+        if title := block.options.get("title"):
+            (self.folder / title).write_text(block.text)
+            sys.modules.pop(Path(title).stem, None)  # it may be a newer one of that name
+            importlib.invalidate_caches()
         match block.language:
+            case "python" if "elsewhere" in block.options:
+                _check_elsewhere(block.text)
             case "python":
                 self._python(block)
             case "console":
                 self._console(block)
             case "json":
                 json.loads(block.text)
+            case "yaml":
+                list(yaml.safe_load_all(block.text))
             case "toml":
                 tomllib.loads(block.text)
-            case "text" | "yaml" | "mermaid":
+            case "text" | "ini" | "dockerfile":
                 pass
             case other:
                 raise PageError(
-                    f"a block is python, console, json, toml, yaml or text, not {other!r}"
+                    "a block is python, console, json, toml, yaml, ini, dockerfile or text, "
+                    f"not {other!r}"
                 )
 
     def _python(self, block: Block) -> None:
-        if title := block.options.get("title"):
-            (self.folder / title).write_text(block.text)
         code = compile(
             "\n" * block.line + block.text,
             str(self.path),
@@ -216,7 +232,8 @@ class Page:
                 stdout=stream,
                 stderr=subprocess.STDOUT,
             )
-        self._resources.callback(_stop, process, line, output)
+        self._resources.callback(_see_stopped, process, line, output)
+        self._servers.append(process)
 
         def there() -> bool:
             if serves and not _healthy(self.port):
@@ -251,6 +268,26 @@ class Page:
             os.environ.update(before)
 
 
+def _check_elsewhere(text: str) -> None:
+    """Code for another library, which is not run here: it parses, and that library is missing.
+
+    The pages for people who move over show what they come from. What can be run is run, so a block
+    that imports only what is installed is no such block.
+    """
+    imported = {
+        name.partition(".")[0]
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+        )
+    }
+    if all(importlib.util.find_spec(name) for name in imported if name):
+        raise PageError("all that this block imports is installed, so it can be run")
+
+
 def _check_in_checkout(line: str) -> None:
     """A command for a checkout, which is not run here: does what it names exist?"""
     words = shlex.split(line)
@@ -260,6 +297,8 @@ def _check_in_checkout(line: str) -> None:
         )
         if dry.returncode:
             raise PageError(f"`{line}`: {dry.stderr}")
+    elif words[:3] == ["python3", "-m", "venv"] or words[0] in (".", "cd", "mkdir"):
+        pass  # what every shell does
     elif words[:4] == ["python", "-m", "pip", "install"]:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         for extra in re.findall(r"[\w-]+", "".join(re.findall(r"\[(.*?)\]", line))):
@@ -295,8 +334,7 @@ def _healthy(port: str) -> bool:
         return False
 
 
-def _stop(process: subprocess.Popen[bytes], line: str, output: Path) -> None:
-    process.terminate()
+def _see_stopped(process: subprocess.Popen[bytes], line: str, output: Path) -> None:
     try:
         code = process.wait(15)
     except subprocess.TimeoutExpired:
@@ -323,6 +361,9 @@ def _folder(folder: Path) -> Iterator[None]:
     finally:
         sys.path.remove(str(folder))
         os.chdir(before)
+        for name, module in list(sys.modules.items()):  # the next page may have a service.py too
+            if str(getattr(module, "__file__", None) or "").startswith(f"{folder}{os.sep}"):
+                del sys.modules[name]
 
 
 @contextmanager
