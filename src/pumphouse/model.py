@@ -42,11 +42,13 @@ class Lease:
     def __init__(self, until: float) -> None:
         self.until = until
         self.lost = False
-        self._watchers: list[Callable[[], object]] = []
+        self._watchers: list[Callable[[], object]] | None = None  # most have none
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None]:
         """Call `changed()` on the event loop whenever the lease has moved or is over; returns a
         function that stops it."""
+        if self._watchers is None:
+            self._watchers = []
         self._watchers.append(changed)
         return partial(self._watchers.remove, changed)
 
@@ -62,7 +64,7 @@ class Lease:
             self._tell()
 
     def _tell(self) -> None:
-        for changed in tuple(self._watchers):
+        for changed in tuple(self._watchers or ()):
             try:
                 changed()
             except Exception:

@@ -16,11 +16,15 @@ from pumphouse.protocol.operations import ReceivedMessage
 
 
 class Handling(msgspec.Struct, frozen=True):
-    """`correlation_id` is None for a batch of messages that don't share one; `place` is where the
-    handler's subscription was declared (`publishers.Place`)."""
+    """`of` is the message, or its correlation id, or None for a batch of messages that don't share
+    one. `place` is where the handler's subscription was declared (`publishers.Place`)."""
 
-    correlation_id: str | None
+    of: ReceivedMessage | str | None
     place: Any
+
+    @property
+    def correlation_id(self) -> str | None:
+        return correlation_of_raw(self.of) if isinstance(self.of, ReceivedMessage) else self.of
 
 
 handling: ContextVar[Handling | None] = ContextVar("pumphouse.handling", default=None)

@@ -42,7 +42,6 @@ class HandlerPlan:
     message: str | None
     payload_type: Any
     decode: Decoder | None
-    payload_only: bool  # one positional payload and nothing else: the quick way
     headers: tuple[HeaderNeed, ...] = ()
     injected: tuple[InjectedNeed, ...] = ()
 
@@ -76,7 +75,6 @@ class HandlerPlan:
             read_headers=header_reader(graph.headers),
             header_count=len(graph.headers),
             wants_message=graph.wants_message,
-            direct=self.payload_only and self.is_async,
         )
 
 
@@ -85,14 +83,13 @@ class Bound:
     """A handler in a run of its app.
 
     `call(payload, message, headers)` calls it, with what `headers_of` has read; the message is
-    None where nobody asks for it (`wants_message`). `direct` where it takes the payload alone.
+    None where nobody asks for it (`wants_message`).
     """
 
     call: Call
     read_headers: Callable[[Attributes | None], tuple[Any, ...]]
     header_count: int
     wants_message: bool
-    direct: bool
 
     def headers_of(self, raw: ReceivedMessage, changed: Headers | None = None) -> tuple[Any, ...]:
         """The headers that are asked for, in their order; `changed` are those that a middleware
@@ -132,9 +129,6 @@ def plan_for(function: Callable[..., Any], *, batch: bool) -> HandlerPlan:
         message=next((name for name, slot in graph.arguments.slots if slot == MESSAGE), None),
         payload_type=kind,
         decode=_decoder(graph, kind, name),
-        payload_only=graph.payload is not None
-        and len(graph.arguments.slots) == 1
-        and not graph.arguments.by_name,
         headers=tuple(graph.headers),
         injected=tuple(graph.injected),
     )

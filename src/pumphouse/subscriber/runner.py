@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from pumphouse.clock import Clock, timeout
-from pumphouse.content import UndecodableError, decode, headers_of
+from pumphouse.content import UndecodableError
 from pumphouse.errors import BlobDamagedError, BlobMissingError, UsageError
 from pumphouse.hooks import Hooks
 from pumphouse.model import Lease, Message
@@ -45,6 +45,7 @@ from pumphouse.subscriber.outcomes import (
     outcome_of_error,
     outcome_of_value,
 )
+from pumphouse.subscriber.received import received
 from pumphouse.subscriber.stats import Stats
 from pumphouse.subscriber.subscription import Subscription
 from pumphouse.subscriber.threads import Threads
@@ -84,6 +85,8 @@ class Runner:
     ) -> None:
         self._subscription = subscription
         self._plan = subscription.plan
+        self._place = subscription.place
+        self._queue_name = subscription.queue.known_as.name
         self._check = subscription.claim_check
         self._reading = reading
         self._wrapped = self._check is not None or reading is not None
@@ -114,14 +117,13 @@ class Runner:
         self._shown = bool(self._chain or self._recorder or bound.wants_message)
         # the way that costs nothing but the call
         self._direct = (
-            bound.direct
-            and self._chain is None
+            self._chain is None
             and self._recorder is None
             and self._subscription.timeout_seconds is None
         )
 
     def _chain_of(self, middleware: Sequence[Middleware]) -> Chain | None:
-        name = self._subscription.queue.known_as.name
+        name = self._queue_name
         batch = self._plan.batch
         check_middleware(middleware, f"subscriber of {name!r}: ", batch=batch)
         surroundings = Surroundings(name, self._clock, self._hooks, self.outcome_of)
@@ -146,10 +148,15 @@ class Runner:
         if self._wrapped and (failed := await self._unwrap(delivery)) is not None:
             return failed
         raw = delivery.restored or delivery.raw
-        before = handling.set(Handling(correlation_of_raw(raw), self._subscription.place))
+        before = handling.set(Handling(raw, self._place))
         try:
             if self._direct:
-                value = await self._plan.function(self._plan.payload_of(raw))
+                bound = self._bound
+                value = await bound.call(
+                    self._plan.payload_of(raw),
+                    self.message_of(delivery) if bound.wants_message else None,
+                    bound.headers_of(raw) if bound.header_count else (),
+                )
                 return ACK if value is None else await self._outcome_of_value(value, delivery)
             message = self.message_of(delivery) if self._shown else None
             if self._chain is None:
@@ -184,26 +191,12 @@ class Runner:
 
     def message_of(self, delivery: Delivery) -> Message:
         """The delivery as its handler sees it."""
-        raw = delivery.restored or delivery.raw
-        attributes = raw.attributes
         lease = delivery.lease
         if lease is None:
             lease = delivery.lease = Lease(self._epoch + delivery.lease_until)
             delivery.lease_epoch = self._epoch
-        return Message(
-            message_id=raw.message_id,
-            queue=self._subscription.queue.known_as.name,
-            body=decode(raw.body, raw.message_attributes),
-            headers=headers_of(raw.message_attributes),
-            group_id=attributes.get("MessageGroupId"),
-            attempt=delivery.attempt,
-            receive_count=delivery.receive_count,
-            sent_at=int(attributes.get("SentTimestamp") or 0) / 1000,
-            first_received_at=int(attributes.get("ApproximateFirstReceiveTimestamp") or 0) / 1000,
-            sequence_number=attributes.get("SequenceNumber"),
-            deduplication_id=attributes.get("MessageDeduplicationId"),
-            attributes=dict(attributes),
-            lease=lease,
+        return received(
+            delivery.restored or delivery.raw, self._queue_name, delivery.attempt, lease
         )
 
     def partition_of(self, delivery: Delivery) -> str | None:
@@ -291,10 +284,8 @@ class Runner:
         if self._recorder is not None:
             call = partial(self._bound.call, payload, message, headers)
             value = await self._recorded(call, [payload], [message])
-        elif self._subscription.timeout_seconds is not None:
-            value = await self._within_time(partial(self._bound.call, payload, message, headers))
         else:
-            value = await self._bound.call(payload, message, headers)
+            value = await self._within_time(partial(self._bound.call, payload, message, headers))
         return ACK if value is None else await self._outcome_of_value(value, delivery)
 
     def _payload_of(self, delivery: Delivery, message: Any, original: Message | None) -> Any:
@@ -401,7 +392,7 @@ class Runner:
         outcomes: list[Outcome | Stopped]
         shared = {correlation_of_raw(each.restored or each.raw) for each, _ in batch}
         correlation_id = shared.pop() if len(shared) == 1 else None
-        before = handling.set(Handling(correlation_id, self._subscription.place))
+        before = handling.set(Handling(correlation_id, self._place))
         try:
             if self._chain is None:
                 outcomes = [*await self._handled_batch(None, batch)]

@@ -16,7 +16,7 @@ from inspect import isawaitable
 from operator import itemgetter
 from typing import Any, Protocol
 
-from pumphouse.subscriber.injection.graph import Arguments, Graph, Slot, Step
+from pumphouse.subscriber.injection.graph import PAYLOAD, Arguments, Graph, Slot, Step
 from pumphouse.subscriber.injection.signatures import How
 
 _log = logging.getLogger("pumphouse.subscriber")
@@ -51,21 +51,28 @@ def caller(
         return _threaded(handler, graph, place, first, in_thread)
     if any(step.how.cleans_up for step in graph.steps):
         return _guarded(handler, graph, place, first)
+    if [slot for _, slot in graph.arguments.slots] == [PAYLOAD] and not graph.arguments.by_name:
+        return lambda payload, message, headers: function(payload)
     steps = [
         (step.how is How.ASYNC, _invoke(step.call, step.arguments, place)) for step in graph.steps
     ]
-    if not steps:
+    if any(awaited for awaited, _ in steps):
 
-        async def call_alone(payload: Any, message: Any, headers: tuple[Any, ...]) -> Any:
-            return await handler(first(payload, message, headers))
+        async def call_awaiting(payload: Any, message: Any, headers: tuple[Any, ...]) -> Any:
+            values = first(payload, message, headers)
+            for awaited, make in steps:
+                values.append(await make(values) if awaited else make(values))
+            return await handler(values)
 
-        return call_alone
+        return call_awaiting
 
-    async def call(payload: Any, message: Any, headers: tuple[Any, ...]) -> Any:
+    makers = [make for _, make in steps]
+
+    def call(payload: Any, message: Any, headers: tuple[Any, ...]) -> Any:
         values = first(payload, message, headers)
-        for awaited, make in steps:
-            values.append(await make(values) if awaited else make(values))
-        return await handler(values)
+        for make in makers:
+            values.append(make(values))
+        return handler(values)  # what is awaited is the handler itself
 
     return call
 
