@@ -1,0 +1,390 @@
+"""`redrive`: dead letters on their way back, by SQS's task and by the own move."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pumphouse.account import Account
+from pumphouse.clock import VirtualClock
+from pumphouse.errors import ConfigError, QueueDoesNotExist, UsageError
+from pumphouse.protocol.operations import (
+    CreateQueue,
+    DeleteMessageBatch,
+    ListDeadLetterSourceQueues,
+    ListMessageMoveTasks,
+    ReceiveMessage,
+    SendMessage,
+    SendMessageBatch,
+    StartMessageMoveTask,
+)
+from pumphouse.queue_tools import parse_condition, redrive
+from support.dead_letters import contents, kill_all, passing, put, queues, text
+from support.service import count
+
+
+def bodies(messages: list[Any]) -> list[str]:
+    return [message.body for message in messages]
+
+
+async def five(account: Account, *, fifo: bool = False) -> tuple[str, str]:
+    suffix = ".fifo" if fifo else ""
+    await queues(account, f"q{suffix}", dead=f"dead{suffix}")
+    for number in range(5):
+        await put(account, f"q{suffix}", str(number), "ab"[number % 2] if fifo else None)
+    await kill_all(account, f"q{suffix}")
+    assert account.queue(f"dead{suffix}").visible == 5
+    return f"q{suffix}", f"dead{suffix}"
+
+
+# --- SQS's own task -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+async def test_a_whole_queue_goes_home_with_sqs_s_task(
+    account: Account, clock: VirtualClock, fifo: bool
+) -> None:
+    queue, dead = await five(account, fifo=fifo)
+    seen: list[int] = []
+    result = await passing(
+        clock, redrive(account, dead, progress=lambda result: seen.append(result.moved))
+    )
+    assert (result.way, result.moved, result.ok) == ("task", 5, True)
+    assert result.destinations == {queue: 5}
+    assert seen[-1] == 5
+    assert sorted(bodies(await contents(account, queue))) == list("01234")
+    assert not any(
+        entry.operation.queue_url.endswith(dead)
+        for entry in account.ledger
+        if isinstance(entry.operation, ReceiveMessage) and entry.operation.wait_time_seconds
+    ), "the task receives nothing"
+
+
+async def test_the_task_s_rate_is_sqs_s(account: Account, clock: VirtualClock) -> None:
+    _, dead = await five(account)
+    began = clock.monotonic()
+    result = await passing(clock, redrive(account, dead, rate=1))
+    assert (result.way, result.moved) == ("task", 5)
+    assert clock.monotonic() - began >= 4
+
+
+async def test_a_stop_cancels_the_task(account: Account, clock: VirtualClock) -> None:
+    queue, dead = await five(account)
+    stop = asyncio.Event()
+
+    def progress(result: Any) -> None:
+        if result.moved >= 2:
+            stop.set()
+
+    result = await passing(clock, redrive(account, dead, rate=1, stop=stop, progress=progress))
+    assert (result.ended, result.ok) == ("interrupted", False)
+    assert result.moved == account.queue(queue).visible
+    assert account.queue(queue).visible + account.queue(dead).visible == 5
+    result = await passing(clock, redrive(account, dead))
+    assert account.queue(queue).visible == 5
+
+
+async def test_a_task_that_runs_already_is_left_alone(
+    account: Account, clock: VirtualClock
+) -> None:
+    _, dead = await five(account)
+    await account.execute(
+        StartMessageMoveTask(account.queue(dead).arn, max_number_of_messages_per_second=1)
+    )
+    with pytest.raises(ConfigError, match="running already"):
+        await passing(clock, redrive(account, dead))
+    await account.aclose()
+
+
+async def test_a_lost_answer_to_the_start_is_looked_into(
+    account: Account, clock: VirtualClock
+) -> None:
+    queue, dead = await five(account)
+    account.faults.lose_answer(StartMessageMoveTask)
+    result = await passing(clock, redrive(account, dead))
+    assert (result.way, result.moved) == ("task", 5)
+    assert account.queue(queue).visible == 5
+
+
+async def test_a_refused_task_becomes_the_own_move_unless_it_was_insisted_on(
+    account: Account, clock: VirtualClock
+) -> None:
+    queue, dead = await five(account)
+    account.faults.refuse(StartMessageMoveTask, "AccessDenied", "no", times=2)
+    with pytest.raises(ConfigError, match="AccessDenied"):
+        await passing(clock, redrive(account, dead, task=True))
+    result = await passing(clock, redrive(account, dead))
+    assert (result.way, result.moved, result.ok) == ("move", 5, True)
+    assert account.queue(queue).visible == 5
+
+
+async def test_looks_at_a_task_that_fail_for_a_while_do_not_end_it(
+    account: Account, clock: VirtualClock
+) -> None:
+    _, dead = await five(account)
+    started = asyncio.create_task(redrive(account, dead, rate=1))
+    await clock.advance(1)
+    account.faults.throttle(ListMessageMoveTasks, times=3)
+    await clock.run_until(started.done)
+    assert started.result().moved == 5
+
+
+# --- the own move -------------------------------------------------------------------------------
+
+
+async def test_a_message_comes_home_as_it_was_sent(account: Account, clock: VirtualClock) -> None:
+    await queues(account, "q.fifo", dead="dead.fifo")
+    carried = {
+        "n": text("1"),
+        "pumphouse.reason": text("ValueError: no"),
+        "pumphouse.attempts": text("3"),
+        "pumphouse.source": text(account.queue("q.fifo").arn),
+        "pumphouse.message-id": text("x"),
+    }
+    await account.execute(
+        SendMessage(
+            "dead.fifo",
+            "body",
+            message_attributes=carried,
+            message_system_attributes={"AWSTraceHeader": text("Root=1-5759e988-bd862e3fe1be46a9")},
+            message_group_id="g",
+            message_deduplication_id="d",
+        )
+    )
+    result = await passing(clock, redrive(account, "dead.fifo", task=False))
+    assert (result.way, result.moved, result.ok) == ("move", 1, True)
+    (message,) = await contents(account, "q.fifo")
+    assert message.body == "body"
+    assert list(message.message_attributes) == ["n"]
+    assert message.attributes["MessageGroupId"] == "g"
+    assert message.attributes["AWSTraceHeader"] == "Root=1-5759e988-bd862e3fe1be46a9"
+    assert not await contents(account, "dead.fifo")
+
+
+async def test_to_another_queue_the_reasons_go_along(account: Account, clock: VirtualClock) -> None:
+    await queues(account, "q", dead="dead")
+    await account.execute(CreateQueue("other"))
+    await put(account, "dead", "a", **{"pumphouse.reason": "why"})
+    result = await passing(clock, redrive(account, "dead", to="other", task=False))
+    assert result.moved == 1
+    (message,) = await contents(account, "other")
+    assert message.message_attributes == {"pumphouse.reason": text("why")}
+
+
+async def test_each_message_goes_to_the_queue_that_it_came_from(
+    account: Account, clock: VirtualClock
+) -> None:
+    await queues(account, "one", "two", dead="dead")
+    await put(account, "one", "1")
+    await put(account, "two", "2")
+    await kill_all(account, "one")
+    await kill_all(account, "two")
+    await put(account, "dead", "carried", **{"pumphouse.source": account.queue("two").arn})
+    await put(account, "dead", "stray")
+    await put(account, "dead", "forged", **{"pumphouse.source": "arn:aws:sqs:us-east-1:1:evil"})
+    result = await passing(clock, redrive(account, "dead"))
+    assert (result.way, result.moved, result.ok) == ("move", 3, False)
+    assert result.destinations == {"one": 1, "two": 2}
+    assert sorted(reason for _, reason in result.failed.first) == [
+        "it does not say which queue it came from; --to names one of one, two",
+        "it names evil, which does not have this dead-letter queue; --to names one of one, two",
+    ]
+    assert bodies(await contents(account, "one")) == ["1"]
+    assert sorted(bodies(await contents(account, "two"))) == ["2", "carried"]
+    assert sorted(bodies(await contents(account, "dead"))) == ["forged", "stray"]
+
+
+async def test_what_the_filter_does_not_mean_stays(account: Account, clock: VirtualClock) -> None:
+    await queues(account, "q", dead="dead")
+    for number in range(30):
+        await put(account, "dead", f'{{"order":{{"id":{number}}}}}', tenant="ab"[number % 2])
+    conditions = [parse_condition("attr.tenant=a"), parse_condition("body.order.id!=4")]
+    result = await passing(clock, redrive(account, "dead", to="q", conditions=conditions))
+    assert (result.moved, result.left_out, result.ok) == (14, 16, True)
+    dead = account.queue("dead")
+    assert (dead.visible, dead.in_flight) == (16, 0), "what stays is given back"
+    assert account.queue("q").visible == 14
+
+
+async def test_behind_what_stays_of_a_group_nothing_can_be_seen_and_it_is_said(
+    account: Account, clock: VirtualClock
+) -> None:
+    await queues(account, "q.fifo", dead="dead.fifo")
+    for number in range(15):
+        await put(account, "dead.fifo", f"m{number:02}", "g")
+    for number in range(3):
+        await put(account, "dead.fifo", f"x{number}", "h")
+    result = await passing(
+        clock, redrive(account, "dead.fifo", to="q.fifo", conditions=[parse_condition("body~x")])
+    )
+    assert (result.moved, result.left_out, result.unseen) == (3, 10, 5)
+    assert bodies(await contents(account, "q.fifo")) == ["x0", "x1", "x2"]
+    assert bodies(await contents(account, "dead.fifo")) == [f"m{n:02}" for n in range(15)]
+
+
+async def test_a_dry_run_moves_nothing(account: Account, clock: VirtualClock) -> None:
+    queue, dead = await five(account)
+    result = await passing(clock, redrive(account, dead, dry_run=True))
+    assert (result.moved, result.destinations) == (5, {queue: 5})
+    before = count(account, ReceiveMessage)
+    conditions = [parse_condition("body!=3")]
+    result = await passing(clock, redrive(account, dead, conditions=conditions, dry_run=True))
+    assert (result.moved, result.left_out, result.destinations) == (4, 1, {queue: 4})
+    assert count(account, ReceiveMessage) > before
+    assert account.queue(queue).visible == 0
+    assert (account.queue(dead).visible, account.queue(dead).in_flight) == (5, 0)
+
+
+async def test_at_most_so_many(account: Account, clock: VirtualClock) -> None:
+    queue, dead = await five(account)
+    result = await passing(clock, redrive(account, dead, most=3))
+    assert (result.way, result.moved, result.ok) == ("move", 3, True)
+    assert (account.queue(queue).visible, account.queue(dead).visible) == (3, 2)
+
+
+async def test_the_rate_holds(account: Account, clock: VirtualClock) -> None:
+    await queues(account, "q", dead="dead")
+    for number in range(40):
+        await put(account, "dead", str(number))
+    began = clock.monotonic()
+    result = await passing(clock, redrive(account, "dead", rate=4, task=False))
+    assert result.moved == 40
+    assert 39 / 4 <= clock.monotonic() - began <= 39 / 4 + 10
+    sent = [e.started_at for e in account.ledger if isinstance(e.operation, SendMessageBatch)]
+    for start in sent:
+        assert sum(start <= each < start + 1 for each in sent) <= 5
+
+
+async def test_a_refused_message_stays_and_holds_up_its_group_only(
+    account: Account, clock: VirtualClock
+) -> None:
+    await queues(account, "q.fifo", dead="dead.fifo")
+    for group in "ab":
+        for number in range(12):
+            await put(account, "dead.fifo", f"{group}{number:02}", group)
+    account.faults.fail_entries(
+        SendMessageBatch, lambda e: e.message_body == "a03", "InvalidMessageContents", times=None
+    )
+    result = await passing(clock, redrive(account, "dead.fifo", task=False))
+    assert (result.moved, result.failed.count, result.ok) == (15, 7, False)
+    assert "InvalidMessageContents" in result.failed.first[0][1]
+    assert result.unseen == 2
+    moved = bodies(await contents(account, "q.fifo"))
+    assert [each for each in moved if each[0] == "a"] == ["a00", "a01", "a02"]
+    assert [each for each in moved if each[0] == "b"] == [f"b{n:02}" for n in range(12)]
+    left = bodies(await contents(account, "dead.fifo"))
+    assert left == [f"a{n:02}" for n in range(3, 12)]
+
+
+async def test_throttling_and_lost_answers_double_nothing_on_a_fifo_queue(
+    account: Account, clock: VirtualClock
+) -> None:
+    queue, dead = await five(account, fifo=True)
+    account.faults.throttle(SendMessageBatch, times=2)
+    account.faults.lose_answer(SendMessageBatch, times=2)
+    account.faults.lose_answer(DeleteMessageBatch, times=2)
+    account.faults.throttle(ReceiveMessage, times=1)
+    result = await passing(clock, redrive(account, dead, task=False))
+    assert (result.moved, result.ok) == (5, True)
+    assert sorted(bodies(await contents(account, queue))) == list("01234")
+    assert not await contents(account, dead)
+
+
+async def test_an_unknown_outcome_on_a_standard_queue_is_told_and_stays(
+    account: Account, clock: VirtualClock
+) -> None:
+    queue, dead = await five(account)
+    account.faults.lose_answer(SendMessageBatch, times=1)
+    result = await passing(clock, redrive(account, dead, task=False))
+    assert not result.ok
+    assert result.unknown.count + result.moved == 5
+    assert result.unknown.count >= 1
+    assert len(await contents(account, dead)) == result.unknown.count
+    assert sorted(bodies(await contents(account, queue))) == list("01234")
+
+
+async def test_deletes_that_are_refused_are_told(account: Account, clock: VirtualClock) -> None:
+    _, dead = await five(account)
+    account.faults.fail_entries(DeleteMessageBatch, lambda e: True, "ReceiptHandleIsInvalid")
+    result = await passing(clock, redrive(account, dead, task=False))
+    assert result.moved == 5
+    assert result.undeleted.count > 0
+    assert not result.ok
+
+
+async def test_what_someone_else_holds_is_told(account: Account, clock: VirtualClock) -> None:
+    _, dead = await five(account)
+    await account.execute(ReceiveMessage(dead, max_number_of_messages=2, visibility_timeout=3_000))
+    result = await passing(clock, redrive(account, dead, task=False))
+    assert (result.moved, result.hidden, result.ok) == (3, 2, False)
+
+
+async def test_equal_ids_of_their_own_do_not_swallow_a_message(
+    account: Account, clock: VirtualClock
+) -> None:
+    """Two messages with the same deduplication id, sent ten minutes apart, are both moved."""
+    await queues(account, "q.fifo", dead="dead.fifo")
+    for _ in range(2):
+        await put(account, "dead.fifo", "same", "g")
+        await clock.advance(600)
+    result = await passing(clock, redrive(account, "dead.fifo", task=False))
+    assert result.moved == 2
+    assert bodies(await contents(account, "q.fifo")) == ["same", "same"]
+
+
+async def test_a_stop_finishes_what_it_began(account: Account, clock: VirtualClock) -> None:
+    await queues(account, "q", dead="dead")
+    for number in range(300):
+        await put(account, "dead", str(number))
+    stop = asyncio.Event()
+
+    def progress(result: Any) -> None:
+        if result.moved >= 50:
+            stop.set()
+
+    result = await passing(
+        clock, redrive(account, "dead", task=False, stop=stop, progress=progress)
+    )
+    assert result.ended == "interrupted"
+    assert 50 <= result.moved < 300
+    moved, left = await contents(account, "q"), await contents(account, "dead")
+    assert len(moved) == result.moved
+    assert sorted(bodies(moved + left)) == sorted(str(number) for number in range(300))
+
+
+# --- what can't be ------------------------------------------------------------------------------
+
+
+async def test_what_can_not_be_is_said_before_anything_moves(
+    account: Account, clock: VirtualClock
+) -> None:
+    await queues(account, "q", "p", dead="dead")
+    await account.execute(CreateQueue("q.fifo", {"FifoQueue": "true"}))
+    for arguments, words in (
+        ({"rate": 0}, "the rate is"),
+        ({"most": 0}, "at least 1"),
+        ({"to": "dead"}, "moved to itself"),
+        ({"to": "q.fifo"}, "of one kind"),
+        ({"task": True}, "the messages go to several queues"),
+        ({"task": True, "to": "q", "most": 3}, "moves the whole queue"),
+        ({"task": True, "to": "q", "rate": 600}, "whole number up to 500"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            await redrive(account, "dead", **arguments)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="no queue has this one"):
+        await redrive(account, "q", to="p", task=True)
+    for queue, to in (("none", None), ("dead", "none")):
+        with pytest.raises(QueueDoesNotExist):
+            await redrive(account, queue, to=to)
+
+
+async def test_without_the_permission_to_list_sources_it_takes_their_own_word(
+    account: Account, clock: VirtualClock
+) -> None:
+    queue, dead = await five(account)
+    account.faults.refuse(ListDeadLetterSourceQueues, "AccessDenied", "no", times=None)
+    result = await passing(clock, redrive(account, dead))
+    assert (result.way, result.moved) == ("move", 5)
+    assert account.queue(queue).visible == 5
