@@ -26,6 +26,7 @@ from pumphouse.check import KINDS, Finding, check
 from pumphouse.check.case import span
 from pumphouse.claim_check import ClaimCheck, MemoryBlobStore
 from pumphouse.errors import ConfigError, NoCredentialsError, RefusedConfigError, ServiceError
+from pumphouse.middleware import TimeLimit
 from pumphouse.protocol.operations import (
     CreateQueue,
     DeleteQueue,
@@ -569,6 +570,21 @@ async def test_the_gathering_of_a_batch_is_part_of_its_lease(account: Account) -
 async def test_an_unbounded_handler_on_a_lease_that_ends(account: Account) -> None:
     await sound(account)
     await only(an_app(Queue("orders", extend=False)), account, "PH302")
+    limited = an_app(Queue("orders", extend=False), middleware=[TimeLimit(10)])
+    assert await check(limited, account) == []
+    limited = an_app(Queue("orders", extend=False), middleware=[TimeLimit(30)], drain_seconds=60)
+    await only(limited, account, "PH301")
+
+
+async def test_no_time_out_ends_a_thread(account: Account) -> None:
+    await sound(account)
+
+    def in_thread(order: dict) -> None: ...
+
+    app = App("shop")
+    queue = Queue("orders", extend=False)
+    app.subscriber(queue, max_attempts=5, dead_letter="spent", timeout=10)(in_thread)
+    assert "thread" in (await only(app, account, "PH302")).message
 
 
 @pytest.mark.parametrize(("extend", "code"), [(False, "PH303"), (True, "PH304")])
@@ -708,6 +724,13 @@ async def test_a_claim_check_that_leaves_too_much(account: Account) -> None:
     app = an_app()
     app.publisher("shipped", Order, claim_check=large)
     assert (await only(app, account, "PH404")).queue == "shipped"
+    app = an_app()
+    app.publisher("shipped", Order, max_message_bytes=65_537)
+    assert "max_message_bytes" in (await only(app, account, "PH404")).remedy
+    await account.execute(CreateTopic("events"))
+    app = an_app()
+    app.publisher(Topic("events"), Order, max_message_bytes=1_048_576)
+    assert "262,144" in (await only(app, account, "PH404")).message
     small = ClaimCheck(MemoryBlobStore(), inline_max_bytes=65_536)
     assert await check(an_app(claim_check=small), account) == []
 

@@ -157,10 +157,11 @@ def _binding(channel: Channel) -> dict[str, Any]:
     subscription = channel.subscription
     if subscription is not None and (dead_letter := subscription.dead_letter) is not None:
         binding["deadLetterQueue"] = _queue(dead_letter)
-        queue["redrivePolicy"] = {"deadLetterQueue": {"name": dead_letter.known_as.name}}
+        policy: dict[str, Any] = {"deadLetterQueue": {"name": dead_letter.known_as.name}}
         # one that is only checked has some number at least as high as the attempts
         if subscription.redrive == "write" and subscription.max_attempts is not None:
-            queue["redrivePolicy"]["maxReceiveCount"] = receive_limit(subscription.max_attempts)
+            policy["maxReceiveCount"] = receive_limit(subscription.max_attempts)
+        queue["redrivePolicy"] = policy
     return {**binding, "bindingVersion": SQS_BINDING}
 
 

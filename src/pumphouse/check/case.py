@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from pumphouse.backoff import RetryPolicy
 from pumphouse.check.facts import Look, QueueFacts
+from pumphouse.middleware.time_limit import TimeLimit
 from pumphouse.protocol.attributes import MAX_VISIBILITY_SECONDS
 from pumphouse.subscriber.outcomes import DelayRule, delay_after
 from pumphouse.subscriber.queue import Queue
@@ -53,10 +54,19 @@ class Case:
         return self.queue.visibility_timeout or self.facts.lease_seconds
 
     @property
+    def limit_seconds(self) -> float | None:
+        """After what time a handler is cancelled; None where nothing bounds it."""
+        limits = [
+            each.seconds for each in self.subscription.middleware if isinstance(each, TimeLimit)
+        ]
+        if self.subscription.timeout_seconds is not None:
+            limits.append(self.subscription.timeout_seconds)
+        return min(limits, default=None)
+
+    @property
     def handling_seconds(self) -> float | None:
-        """How long a message is held at most until its handler is cancelled, the gathering of its
-        batch included; None where nothing bounds a handler."""
-        limit = self.subscription.timeout_seconds
+        """How long a message is held until then, the gathering of its batch included."""
+        limit = self.limit_seconds
         return None if limit is None else limit + self.subscription.batch_window_seconds
 
 

@@ -30,6 +30,7 @@ from pumphouse.protocol.sns_operations import (
     GetTopicAttributes,
     ListSubscriptions,
 )
+from pumphouse.sink.destination import TOPIC_MESSAGE_BYTES
 from pumphouse.subscriber.queue import Queue
 from pumphouse.subscriber.setup import RedrivePolicy, redrive_policy_of
 
@@ -113,6 +114,10 @@ class TopicFacts:
     missing: bool = False
     refused: str = ""
     other_kind: str = ""
+
+    @property
+    def largest_bytes(self) -> int:
+        return int(self.attributes.get("MaximumMessageSize") or TOPIC_MESSAGE_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

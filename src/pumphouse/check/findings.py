@@ -70,7 +70,7 @@ KINDS: dict[str, Kind] = {
     "PH401": Kind("error", "the queue that is published to is missing"),
     "PH402": Kind("error", "the topic that is published to is missing"),
     "PH403": Kind("warning", "replies to a FIFO destination without a group"),
-    "PH404": Kind("warning", "the claim check leaves in what the queue does not take"),
+    "PH404": Kind("warning", "larger messages are sent than are taken"),
     "PH405": Kind("info", "content-based deduplication has no effect"),
     "PH406": Kind("info", "what is published is not what the handler takes"),
     # topics

@@ -26,6 +26,8 @@ class Target:
     to: Queue | Topic
     payload_type: Any = Any
     claim_check: ClaimCheck | None = None
+    largest_bytes: int | None = None
+    """What its publisher lets through, where that is configured."""
     source: Queue | None = None
     """The queue whose handler replies to it; None for a publisher."""
     groups: bool = True
@@ -50,9 +52,10 @@ def targets_of(app: App) -> list[Target]:
         ]
     for publisher in app.publishers:
         to = publisher.queue or _as_target(publisher.destination)
-        claim_check = publisher.options.get("claim_check")
-        found.append(Target(to, publisher.payload_type, claim_check))
-        if isinstance(letters := publisher.options.get("on_dead_letter"), str):
+        options = publisher.options
+        sizes = options.get("claim_check"), options.get("max_message_bytes")
+        found.append(Target(to, publisher.payload_type, *sizes))
+        if isinstance(letters := options.get("on_dead_letter"), str):
             found.append(Target(_as_target(letters)))
     return found
 
@@ -69,14 +72,15 @@ async def publishing_findings(
     findings: list[Finding] = []
     for target in targets:
         if isinstance(target.to, Topic):
-            findings += _topic(target.to, await look.topic(target.to))
+            findings += _topic(target.to, target, await look.topic(target.to))
         else:
             findings += _queue(target.to, target, await look.queue(target.to))
         findings += _groups(target)
         findings += _understood(target, cases)
     for case in cases:
         if case.subscription.claim_check is not None and case.facts.known:
-            findings += _claim_check(case.name, case.subscription.claim_check, case.facts)
+            check, largest = case.subscription.claim_check, case.facts.largest_bytes
+            findings += _sizes(case.name, check, None, largest)
     return list(dict.fromkeys(findings))
 
 
@@ -101,13 +105,12 @@ def _queue(queue: Queue, target: Target, facts: QueueFacts) -> Iterator[Finding]
             f"what is published to it is encrypted with {facts.key}",
             "permit kms:GenerateDataKey and kms:Decrypt on that key to the service",
         )
-    if target.claim_check is not None:
-        yield from _claim_check(name, target.claim_check, facts)
+    yield from _sizes(name, target.claim_check, target.largest_bytes, facts.largest_bytes)
     if target.source is None and facts.attributes.get("ContentBasedDeduplication") == "true":
         yield _no_deduplication(name)
 
 
-def _topic(topic: Topic, facts: TopicFacts) -> Iterator[Finding]:
+def _topic(topic: Topic, target: Target, facts: TopicFacts) -> Iterator[Finding]:
     if facts.missing:
         remedy = "create it, or correct its name or ARN"
         if facts.other_kind:
@@ -119,8 +122,11 @@ def _topic(topic: Topic, facts: TopicFacts) -> Iterator[Finding]:
         yield refused(topic.name, facts.refused, topic.reference)
     elif facts.refused:
         yield unseen(topic.name, facts.refused, "the topic")
-    elif facts.attributes.get("ContentBasedDeduplication") == "true":
-        yield _no_deduplication(topic.name)
+    else:
+        largest = facts.largest_bytes
+        yield from _sizes(topic.name, target.claim_check, target.largest_bytes, largest)
+        if facts.attributes.get("ContentBasedDeduplication") == "true":
+            yield _no_deduplication(topic.name)
 
 
 def _no_deduplication(name: str) -> Finding:
@@ -133,14 +139,25 @@ def _no_deduplication(name: str) -> Finding:
     )
 
 
-def _claim_check(name: str, check: ClaimCheck, facts: QueueFacts) -> Iterator[Finding]:
-    if check.inline_max_bytes > facts.largest_bytes:
+def _sizes(
+    name: str, check: ClaimCheck | None, let_through: int | None, largest: int
+) -> Iterator[Finding]:
+    """Whether what is sent fits, as far as something says how large that is."""
+    if check is not None and check.inline_max_bytes > largest:
         yield found(
             "PH404",
             name,
-            f"the claim check leaves bodies up to {check.inline_max_bytes:,} bytes in their "
-            f"messages, and the queue takes {facts.largest_bytes:,}",
-            f"set inline_max_bytes below {facts.largest_bytes:,}, or raise MaximumMessageSize",
+            f"the claim check leaves bodies of up to {check.inline_max_bytes:,} bytes in their "
+            f"messages, and it takes {largest:,}",
+            f"set inline_max_bytes below {largest}, or raise MaximumMessageSize",
+        )
+    if let_through is not None and let_through > largest:
+        yield found(
+            "PH404",
+            name,
+            f"its publisher sends messages of up to {let_through:,} bytes, and it takes "
+            f"{largest:,}",
+            "leave max_message_bytes out, or raise MaximumMessageSize",
         )
 
 

@@ -46,21 +46,24 @@ def _lease(case: Case) -> Iterator[Finding]:
             return
     if case.queue.extend:
         return
-    if case.handling_seconds is None:
-        yield found(
-            "PH302",
-            case.name,
-            f"a handler without timeout= may take longer than the lease of {span(lease)}, which is "
-            "not extended: the message is run again meanwhile",
-            f"give a timeout below {span(lease)}, or leave extend=True",
-        )
-    elif case.handling_seconds >= lease:
+    handling, in_thread = case.handling_seconds, not case.subscription.plan.is_async
+    if handling is not None and handling >= lease:
         yield found(
             "PH301",
             case.name,
-            f"a handler may take {span(case.handling_seconds)}, and the lease of {span(lease)} is "
-            "not extended: the message is run again meanwhile",
-            f"set visibility_timeout above {span(case.handling_seconds)}, or leave extend=True",
+            f"a handler may take {span(handling)}, and the lease of {span(lease)} is not "
+            "extended: the message is run again meanwhile",
+            f"set visibility_timeout above {span(handling)}, or leave extend=True",
+        )
+    elif handling is None or in_thread:
+        which = "in a thread, which no time-out ends," if in_thread else "without timeout="
+        remedy = f"give a timeout below {span(lease)}, or leave extend=True"
+        yield found(
+            "PH302",
+            case.name,
+            f"a handler {which} may take longer than the lease of {span(lease)}, which is not "
+            "extended: the message is run again meanwhile",
+            "leave extend=True, or make the handler async" if in_thread else remedy,
         )
 
 
@@ -77,7 +80,7 @@ def _bounds(case: Case, drain_seconds: float) -> Iterator[Finding]:
             "make timeout shorter; SQS ends every lease after 12 h, so longer work is started here "
             "and awaited elsewhere",
         )
-    limit = case.subscription.timeout_seconds or 0.0
+    limit = case.limit_seconds or 0.0
     if limit > drain_seconds:
         if case.subscription.plan.is_async:
             yield found(
