@@ -2,11 +2,11 @@
 
 `state.py` says what is told, `monitor.py` reads it off an app, `server.py` answers probes.
 
-::
-
-    async with app.running(backend):
-        with HealthServer(Monitor(app), port=8080):
-            ...
+```python
+async with app.running(backend):
+    with HealthServer(Monitor(app), port=8080):
+        ...
+```
 """
 
 from pumphouse.health.monitor import Monitor

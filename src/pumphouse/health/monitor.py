@@ -87,8 +87,9 @@ class Monitor:
         """The app now."""
         run = self._app.last_run
         now = self._clock.monotonic()
+        blocked, uptime = self._blocked_seconds(), round(now - self._began, 1)
         if run is None:
-            return Snapshot(app=self._app.name, uptime_seconds=round(now - self._began, 1))
+            return Snapshot(app=self._app.name, uptime_seconds=uptime, blocked_seconds=blocked)
         with self._lock:
             found = {each.name: state_of(each) for each in tuple(run.consumers)}
             rates = self._rates.update(now, {name: each.handled for name, each in found.items()})
@@ -108,8 +109,8 @@ class Monitor:
         return Snapshot(
             app=self._app.name,
             state=run.state,
-            uptime_seconds=round(now - self._began, 1),
-            blocked_seconds=self._blocked_seconds(),
+            uptime_seconds=uptime,
+            blocked_seconds=blocked,
             queues=queues,
         )
 
@@ -127,11 +128,12 @@ class Monitor:
     def _answered(self) -> None:
         self._pinged_at = None
 
-    async def ask_waiting(self) -> None:
-        """Ask SQS once for each queue how many messages are visible in it; one request a queue."""
+    async def ask_waiting(self) -> bool:
+        """Ask SQS once for each queue how many messages are visible in it; one request a queue.
+        Returns False, and asks nothing, where the app is not running."""
         run = self._app.last_run
         if run is None or run.state != "running":
-            return
+            return False
         counting = one_try.set(True)
         try:
             for consumer in tuple(run.consumers):
@@ -139,6 +141,7 @@ class Monitor:
                     await self._ask(run.backend, consumer)
         finally:
             one_try.reset(counting)
+        return True
 
     async def _ask(self, backend: Backend, consumer: Consumer) -> None:
         name, attribute = consumer.name, "ApproximateNumberOfMessages"
@@ -150,10 +153,10 @@ class Monitor:
             self.waiting[name] = None  # why is the pump's to say, as it asks the same queue
 
     async def keep_asking(self, every_seconds: float) -> None:
-        """`ask_waiting` again and again, until it is cancelled."""
+        """`ask_waiting` again and again while the app runs, until it is cancelled."""
         while True:
-            await self.ask_waiting()
-            await self._clock.sleep(every_seconds)
+            asked = await self.ask_waiting()
+            await self._clock.sleep(every_seconds if asked else min(every_seconds, 0.2))
 
 
 def state_of(consumer: Consumer) -> QueueState:

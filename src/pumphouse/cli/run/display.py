@@ -59,6 +59,7 @@ class LiveDisplay:
     def open(self) -> None:
         """Take the terminal."""
         self._start()
+        self.refresh()
         self._thread.start()
 
     def _keep_showing(self) -> None:
@@ -115,7 +116,7 @@ class LiveDisplay:
                 self._live.stop()
                 self._live = None
         if last_line:
-            self.print(Text(last_line))
+            self._console.print(Text(last_line))
 
     def _follow_size(self) -> None:
         """After the terminal has become narrower: take away the view, which was wrapped by it."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from typing import NamedTuple
 
 from pumphouse.account import Account
 from pumphouse.app import App
@@ -91,10 +92,17 @@ async def until_empty(account: Account, app: App) -> None:
             return
 
 
+class Served(NamedTuple):
+    """Where the account is, and how its open polls are answered, now and from now on."""
+
+    url: str
+    end_polls: Callable[[], object]
+
+
 @asynccontextmanager
-async def served(account: Account, port: int) -> AsyncIterator[str]:
-    """Serve the account on 127.0.0.1; gives the URL. Raises `ConfigError` without uvicorn, and
-    where the port is taken."""
+async def served(account: Account, port: int) -> AsyncIterator[Served]:
+    """Serve the account on 127.0.0.1. Raises `ConfigError` without uvicorn, and where the port is
+    taken."""
     try:
         from pumphouse.server import runner
     except ImportError as error:
@@ -113,10 +121,11 @@ async def served(account: Account, port: int) -> AsyncIterator[str]:
     socket = runner.bind("127.0.0.1", port)
     url = f"http://127.0.0.1:{socket.getsockname()[1]}"
     account.topics.base_url = url
-    server = Server(Endpoint(account), loop="none")
+    endpoint = Endpoint(account)
+    server = Server(endpoint, loop="none")
     serving = asyncio.create_task(server.serve([socket]), name="pumphouse serve")
     try:
-        yield url
+        yield Served(url, endpoint.stop)
     finally:
         server.stop()
         await serving

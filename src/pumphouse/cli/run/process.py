@@ -108,8 +108,8 @@ async def work(app: App, options: Options, around: Around, feed: local.Feed | No
         ending: list[Beside] = []
         if isinstance(backend, Account):
             if options.serve_port is not None:
-                url = await stack.enter_async_context(local.served(backend, options.serve_port))
-                _log.info("SQS and SNS are served at %s", url)
+                served = await stack.enter_async_context(local.served(backend, options.serve_port))
+                _log.info("SQS and SNS are served at %s", served.url)
             if feed:
                 await feed.send(backend)
             if options.until_empty:

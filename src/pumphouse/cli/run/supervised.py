@@ -7,7 +7,9 @@ served to the worker on 127.0.0.1, so that it outlives every change of the sourc
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -24,6 +26,8 @@ from pumphouse.cli.run.supervisor import Supervisor
 from pumphouse.cli.run.workers import Process
 from pumphouse.signals import Signals
 
+_log = logging.getLogger("pumphouse")
+
 
 def run_supervised(options: Options) -> int:
     """Keep the workers until a signal; the exit code of the run."""
@@ -38,6 +42,7 @@ async def _supervise(options: Options, console: Console | None, feed: local.Feed
     supervisor: Supervisor
     sources = Sources([os.getcwd()]) if options.reload else None
     go_along: list[Beside] = []
+    at_stop: list[Callable[[], object]] = []
 
     async def spawn(number: int) -> Process:
         worker = Process(number, lambda: heard(worker), display.print_line if display else None)
@@ -54,8 +59,11 @@ async def _supervise(options: Options, console: Console | None, feed: local.Feed
         if options.local:
             account = local.new_account()
             stack.push_async_callback(account.aclose)
-            url = await stack.enter_async_context(local.served(account, options.serve_port or 0))
-            worker_options = replace(options, local=False, local_url=url, serve_port=None)
+            served = await stack.enter_async_context(local.served(account, options.serve_port or 0))
+            if options.serve_port is not None:
+                _log.info("SQS and SNS are served at %s", served.url)
+            at_stop.append(served.end_polls)
+            worker_options = replace(options, local=False, local_url=served.url, serve_port=None)
             if feed:
                 go_along.append(lambda: _feed_once(feed, account, supervisor))
         supervisor = Supervisor(
@@ -67,7 +75,13 @@ async def _supervise(options: Options, console: Console | None, feed: local.Feed
         )
         if sources is not None:
             go_along.append(partial(watch, sources, supervisor.reload))
-        signals = stack.enter_context(Signals(lambda: supervisor.receive(signals.received[-1])))
+
+        def receive() -> None:
+            for each in at_stop:
+                each()
+            supervisor.receive(signals.received[-1])
+
+        signals = stack.enter_context(Signals(receive))
         stack.enter_context(served_health(options, supervisor))
         display = stack.enter_context(shown(console, options, supervisor.snapshot))
         async with beside(*go_along):

@@ -70,7 +70,9 @@ def view(
     """
     layout = _Layout(snapshot, width, ascii_only, waiting=waiting_every > 0)
     lines = [_heading(snapshot, width, ascii_only)]
-    lines += [_trouble(worker, width) for worker in snapshot.workers if worker.state != "running"]
+    if snapshot.state != "stopped":
+        trouble = (worker for worker in snapshot.workers if worker.state != "running")
+        lines += [_trouble(worker, width) for worker in trouble]
     queues = list(snapshot.queues.items())
     if not queues:
         return _cut(lines, width, height)
@@ -188,7 +190,7 @@ def _rows(
 def _heading(snapshot: Snapshot, width: int, ascii_only: bool) -> Text:
     dot = " - " if ascii_only else " · "
     parts = [plain(snapshot.app), snapshot.state, duration(snapshot.uptime_seconds)]
-    if snapshot.workers:
+    if snapshot.workers and snapshot.state != "stopped":
         up = sum(worker.state == "running" for worker in snapshot.workers)
         parts.append(f"{up} of {len(snapshot.workers)} workers")
     if snapshot.blocked_seconds >= 2:
