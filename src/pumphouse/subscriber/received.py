@@ -14,21 +14,24 @@ from pumphouse.content import ENCODING_ATTRIBUTE, decode, headers_of
 from pumphouse.model import Lease, Message
 from pumphouse.protocol.operations import ReceivedMessage
 
+_Source = tuple[ReceivedMessage, str, int, Lease]
+"""The message, its queue's name, the number of the attempt, and its lease."""
+
 
 class Received(Message):
     """A `Message`, for all that anybody can tell."""
 
-    __slots__ = ("_raw",)
+    __slots__ = ("_source",)
     __qualname__ = "Message"
 
-    _raw: ReceivedMessage
+    _source: _Source
 
     def __getattr__(self, name: str) -> Any:
         """A field that nobody has asked for yet: its slot is empty."""
         read = _FIELDS.get(name)
         if read is None:
             raise AttributeError(f"a Message has no attribute {name!r}")
-        value = read(self._raw)
+        value = read(self._source)
         object.__setattr__(self, name, value)
         return value
 
@@ -45,37 +48,37 @@ def received(raw: ReceivedMessage, queue: str, attempt: int, lease: Lease) -> Me
     Raises `UndecodableError` for a body that is marked as base64 and is not.
     """
     message = _new(Received)
-    _put_raw(message, raw)
-    _put_queue(message, queue)
-    _put_attempt(message, attempt)
-    _put_lease(message, lease)
+    _put_source(message, (raw, queue, attempt, lease))
     if raw.message_attributes and ENCODING_ATTRIBUTE in raw.message_attributes:
-        _put_body(message, decode(raw.body, raw.message_attributes))
+        message.body  # noqa: B018 - it is read now, to find out whether it can be
     return message
 
 
-# past `__setattr__`, which a frozen class forbids and which takes longer
+# past `__setattr__`, which a frozen class forbids
 _new = object.__new__
-_put_raw = Received.__dict__["_raw"].__set__
-_put_queue = Message.__dict__["queue"].__set__
-_put_attempt = Message.__dict__["attempt"].__set__
-_put_lease = Message.__dict__["lease"].__set__
-_put_body = Message.__dict__["body"].__set__
+_put_source = Received.__dict__["_source"].__set__
 
 
-def _seconds(raw: ReceivedMessage, name: str) -> float:
-    return int(raw.attributes.get(name) or 0) / 1000
+def _attribute(name: str) -> Callable[[_Source], Any]:
+    return lambda source: source[0].attributes.get(name)
 
 
-_FIELDS: dict[str, Callable[[ReceivedMessage], Any]] = {
-    "message_id": lambda raw: raw.message_id,
-    "body": lambda raw: decode(raw.body, raw.message_attributes),
-    "headers": lambda raw: headers_of(raw.message_attributes),
-    "group_id": lambda raw: raw.attributes.get("MessageGroupId"),
-    "receive_count": lambda raw: int(raw.attributes.get("ApproximateReceiveCount") or 1),
-    "sent_at": lambda raw: _seconds(raw, "SentTimestamp"),
-    "first_received_at": lambda raw: _seconds(raw, "ApproximateFirstReceiveTimestamp"),
-    "sequence_number": lambda raw: raw.attributes.get("SequenceNumber"),
-    "deduplication_id": lambda raw: raw.attributes.get("MessageDeduplicationId"),
-    "attributes": lambda raw: dict(raw.attributes),
+def _seconds(name: str) -> Callable[[_Source], Any]:
+    return lambda source: int(source[0].attributes.get(name) or 0) / 1000
+
+
+_FIELDS: dict[str, Callable[[_Source], Any]] = {
+    "message_id": lambda source: source[0].message_id,
+    "queue": lambda source: source[1],
+    "body": lambda source: decode(source[0].body, source[0].message_attributes),
+    "headers": lambda source: headers_of(source[0].message_attributes),
+    "group_id": _attribute("MessageGroupId"),
+    "attempt": lambda source: source[2],
+    "receive_count": lambda source: int(source[0].attributes.get("ApproximateReceiveCount") or 1),
+    "sent_at": _seconds("SentTimestamp"),
+    "first_received_at": _seconds("ApproximateFirstReceiveTimestamp"),
+    "sequence_number": _attribute("SequenceNumber"),
+    "deduplication_id": _attribute("MessageDeduplicationId"),
+    "attributes": lambda source: dict(source[0].attributes),
+    "lease": lambda source: source[3],
 }
