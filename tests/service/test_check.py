@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -930,6 +932,12 @@ async def test_findings_come_by_queue_and_the_worst_first(account: Account) -> N
 def test_every_code_has_its_number_and_its_meaning() -> None:
     assert list(KINDS) == sorted(KINDS)
     assert len({kind.title for kind in KINDS.values()}) == len(KINDS)
+
+
+def test_every_code_is_on_its_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "check.md").read_text()
+    rows = re.findall(r"(?m)^\| `(PH\d+)` \| (\w+) \| (.+) \|$", page)
+    assert rows == [(code, kind.severity, kind.title) for code, kind in KINDS.items()]
 
 
 @pytest.mark.parametrize(
