@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeVar
 
 from pumphouse.clock import Clock, RealClock, VirtualClock, timeout
 from pumphouse.content import UndecodableError
-from pumphouse.errors import LeaseLostError, UsageError
+from pumphouse.errors import LeaseLostError, StoreError, UsageError
 from pumphouse.hooks import Hooks
 from pumphouse.middleware.stores import IdempotencyStore
 from pumphouse.model import Message
@@ -245,12 +245,20 @@ class Idempotency:
     def new_owner(self) -> str:
         return f"{self._owner}-{next(self._numbers)}"
 
-    async def ask(self, question: Awaitable[T]) -> T:
-        """The store's answer, in `STORE_SECONDS`; a virtual clock stands still meanwhile."""
+    async def ask(self, question: Awaitable[T], limit_seconds: float = STORE_SECONDS) -> T:
+        """The store's answer; `StoreError` where there is none in time."""
         clock = self._clock
-        with clock.hold() if isinstance(clock, VirtualClock) else nullcontext():
-            async with timeout(clock, STORE_SECONDS):
-                return await question
+        outside = getattr(self._store, "outside", False)
+        with clock.hold() if outside and isinstance(clock, VirtualClock) else nullcontext():
+            try:
+                async with timeout(clock, limit_seconds) as scope:
+                    return await question
+            except TimeoutError as error:
+                if scope.expired():
+                    raise StoreError(
+                        f"the idempotency store gave no answer in {limit_seconds:g} s"
+                    ) from error
+                raise
 
     def _outcome_of(self, error: Exception) -> Outcome:
         if self._surroundings is None:
@@ -378,8 +386,9 @@ class _Hold:
             if until == self._held_until:
                 return
             question = parent.store.extend(self.key, self._owner, until=until, now=self._now)
+            left = max(0.001, self._held_until - self._now)
             try:
-                kept = await parent.ask(question)
+                kept = await parent.ask(question, min(left, STORE_SECONDS))
             except Exception as error:
                 left = self._held_until - self._now
                 if left <= 0:

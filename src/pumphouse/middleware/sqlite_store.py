@@ -57,6 +57,8 @@ class SqliteStore:
     after the last question; the store can be used again after it.
     """
 
+    outside = True
+
     def __init__(self, path: str | os.PathLike[str], *, busy_seconds: float = 5.0) -> None:
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             raise UsageError(f"SqliteStore takes the path of a file, not {path!r}")
@@ -245,32 +247,39 @@ class SqliteStore:
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
+        known = self._known(connection)  # before anything is written to a file of somebody else
         _patiently(self._busy_seconds, lambda: connection.execute("PRAGMA journal_mode = WAL"))
         connection.execute("PRAGMA synchronous = FULL")
-        if _identity(connection) == (_OURS, SCHEMA_VERSION):
+        if known:
             return
         connection.execute("BEGIN IMMEDIATE")
         try:
-            application, version = _identity(connection)
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if application == _OURS and version == SCHEMA_VERSION:
-                return
-            if application == _OURS:
-                raise ConfigError(
-                    f"the idempotency store {self.path} has version {version}, and this pumphouse "
-                    f"knows version {SCHEMA_VERSION}; update it, or give another path"
-                )
-            if tables or application or version:
-                raise ConfigError(
-                    f"{self.path} is a database of something else; give the idempotency store a "
-                    "file of its own"
-                )
-            for statement in _SCHEMA.split(";"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {_OURS}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            if not self._known(connection):  # another process may have been quicker
+                for statement in _SCHEMA.split(";"):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA application_id = {_OURS}")
+                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         finally:
             connection.execute("COMMIT")
+
+    def _known(self, connection: sqlite3.Connection) -> bool:
+        """Whether the file is ours already; `ConfigError` for one that is something else."""
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if application == _OURS and version == SCHEMA_VERSION:
+            return True
+        if application == _OURS:
+            raise ConfigError(
+                f"the idempotency store {self.path} has version {version}, and this pumphouse "
+                f"knows version {SCHEMA_VERSION}; update it, or give another path"
+            )
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables or application or version:
+            raise ConfigError(
+                f"{self.path} is a database of something else; give the idempotency store a file "
+                "of its own"
+            )
+        return False
 
     def __repr__(self) -> str:
         return f"SqliteStore({self.path!r})"
@@ -293,12 +302,6 @@ def _purge(connection: sqlite3.Connection, now: float) -> int:
         (now, PURGE_AT_ONCE),
     )
     return removed.rowcount
-
-
-def _identity(connection: sqlite3.Connection) -> tuple[int, int]:
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return application, version
 
 
 def _patiently(seconds: float, work: Callable[[], object]) -> None:

@@ -32,7 +32,8 @@ class IdempotencyStore(Protocol):
     that fails raises.
 
     A store may also have `check()`, a plain function that raises `ConfigError` for what can't
-    work; it is called when the app starts.
+    work; it is called when the app starts. One that waits for a thread or for the network has
+    `outside = True`, so that a virtual clock stands still meanwhile.
     """
 
     async def begin(self, key: str, owner: str, *, until: float, now: float) -> Begun:
