@@ -250,11 +250,12 @@ class Idempotency:
         clock = self._clock
         outside = getattr(self._store, "outside", False)
         with clock.hold() if outside and isinstance(clock, VirtualClock) else nullcontext():
+            scope: asyncio.Timeout | None = None
             try:
                 async with timeout(clock, limit_seconds) as scope:
                     return await question
             except TimeoutError as error:
-                if scope.expired():
+                if scope is not None and scope.expired():
                     raise StoreError(
                         f"the idempotency store gave no answer in {limit_seconds:g} s"
                     ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Awaitable
 from datetime import timedelta
@@ -49,11 +50,12 @@ class TimeLimit:
         return await self._limited(call_next(messages))
 
     async def _limited(self, call: Awaitable[T]) -> T:
+        scope: asyncio.Timeout | None = None
         try:
             async with timeout(self._clock, self.seconds) as scope:
                 return await call
         except TimeoutError as error:
-            if scope.expired():
+            if scope is not None and scope.expired():
                 raise TimeoutError(f"it took longer than {self.seconds:g} s") from error
             raise
 

@@ -204,8 +204,8 @@ def was_logged(error: BaseException, lease: Lease | None) -> bool:
     return lease is not None and any(each is lease for each in logged)
 
 
-def _sides(middleware: object) -> dict[Side, Callable[..., Awaitable[Any]]]:
-    found: dict[Side, Callable[..., Awaitable[Any]]] = {}
+def _sides(middleware: object) -> dict[Side, Callable[..., Any]]:
+    found: dict[Side, Callable[..., Any]] = {}
     for side in ("receive", "receive_batch", "publish"):
         if callable(call := getattr(middleware, side, None)):
             found[side] = call
