@@ -272,14 +272,14 @@ class Registry:
 class Router(Registry):
     """Handlers and publishers that are declared apart from an app, and included into it.
 
-    ::
+    ```python
+    orders = Router(prefix="orders-", max_attempts=5, dead_letter="spent")
 
-        orders = Router(prefix="orders-", max_attempts=5, dead_letter="spent")
+    @orders.subscriber("placed")
+    async def place(order: Order) -> None: ...
 
-        @orders.subscriber("placed")
-        async def place(order: Order) -> None: ...
-
-        app.include_router(orders)
+    app.include_router(orders)
+    ```
 
     - `prefix`: goes before every name that is said in the router: of queues, dead-letter queues,
       topics, `publish=`, publishers, and `Reply(to=…)` of its handlers. A URL or an ARN says which

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+import pumphouse
 from support.pages import ROOT, Page
 
 DOCS = ROOT / "docs"
@@ -53,6 +56,43 @@ def test_the_index_leads_to_every_page() -> None:
     index = (DOCS / "index.md").read_text()
     missing = [page for page in _pages_in(_site()["nav"]) if f"({page})" not in index]
     assert missing == ["index.md"]
+
+
+def test_the_reference_has_every_public_name() -> None:
+    pages = "\n".join(path.read_text() for path in (DOCS / "reference").glob("*.md"))
+    shown = set(re.findall(r"^::: (\S+)$", pages, flags=re.MULTILINE))
+    missing = [
+        name
+        for name, module in pumphouse._WHERE.items()
+        if not {f"pumphouse.{name}", f"pumphouse.{module}"} & shown
+    ]
+    assert not missing, "public names that no page of docs/reference/ shows"
+
+
+def test_what_the_reference_shows_is_there() -> None:
+    for path in (DOCS / "reference").glob("*.md"):
+        for target in re.findall(r"^::: (\S+)$", path.read_text(), flags=re.MULTILINE):
+            assert _found(target), f"{_name(path)} shows {target}, which is not there"
+
+
+def _found(target: str) -> bool:
+    try:
+        pkgutil.resolve_name(target)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def test_docstrings_are_markdown() -> None:
+    """They become the reference; `::` and `====` tables are for another kind of it."""
+    shown = [
+        target
+        for path in (DOCS / "reference").glob("*.md")
+        for target in re.findall(r"^::: (\S+)$", path.read_text(), flags=re.MULTILINE)
+    ]
+    for target in shown:
+        text = inspect.getdoc(pkgutil.resolve_name(target)) or ""
+        assert not re.search(r"^\s*(::|={4,}.*)$|:(class|func|meth|param)\b", text, re.M), target
 
 
 def _pages_in(nav: Any) -> Iterator[str]:
