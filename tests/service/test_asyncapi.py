@@ -19,7 +19,6 @@ import pydantic
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from pumphouse import (
     Ack,
@@ -40,10 +39,7 @@ from pumphouse.asyncapi.plain import plain
 from pumphouse.asyncapi.schemas import draft7, schemas_of
 from pumphouse.publishers import To
 from pumphouse.subscriber.setup import receive_limit
-
-ACCOUNT = "123456789012"
-ARN = f"arn:aws:sqs:eu-west-1:{ACCOUNT}:"
-URL = f"https://sqs.eu-west-1.amazonaws.com/{ACCOUNT}/"
+from support.declared import ACCOUNT, ARN, URL, apps
 
 T = TypeVar("T")
 
@@ -638,51 +634,6 @@ def test_no_other_format() -> None:
 
 
 # --- apps of all kinds ----------------------------------------------------------------------------
-
-KINDS: list[Any] = [
-    *(Order, Created | Cancelled, Parcel, Note, Page[Line], Tree, Customer, Wallet, Point),
-    *(bytes, str, dict, list[int], dict[str, Order], int | str, Order | None, tuple[int, str]),
-]
-NAMES = st.from_regex(r"[A-Za-z0-9_-]{1,12}", fullmatch=True)
-
-
-@st.composite
-def queues(draw: st.DrawFn, *, fifo: bool | None = None) -> str:
-    name = draw(NAMES)
-    if draw(st.booleans()) if fifo is None else fifo:
-        name += ".fifo"
-    return draw(st.sampled_from(["", URL, ARN, "http://127.0.0.1:9324/000000000000/"])) + name
-
-
-@st.composite
-def apps(draw: st.DrawFn) -> App:
-    app = App(draw(st.text(min_size=1, max_size=20).filter(str.strip)))
-    for queue in draw(st.lists(queues(), max_size=5)):
-        options: dict[str, Any] = {}
-        if draw(st.booleans()):
-            options["max_attempts"] = draw(st.integers(1, 900))
-            options["dead_letter"] = draw(queues(fifo=queue.endswith(".fifo")))
-            options["redrive"] = draw(st.sampled_from(["write", "check"]))
-        if draw(st.booleans()):
-            options["publish"] = draw(st.one_of(queues(), st.builds(Topic, NAMES)))
-
-        async def handle(body: Any) -> Any: ...
-
-        handle.__doc__ = draw(st.none() | st.text(max_size=50))
-        handle.__annotations__ = {
-            "body": draw(st.sampled_from(KINDS)),
-            "return": draw(st.sampled_from([*KINDS, None, Reply, list[Reply], Retry, Any])),
-        }
-        lease = draw(st.none() | st.integers(1, 43_200))
-        try:
-            app.subscriber(Queue(queue, visibility_timeout=lease), **options)(handle)
-        except UsageError:  # a name twice, or its own dead-letter queue
-            continue
-    for _ in range(draw(st.integers(0, 4))):
-        app.publisher(
-            draw(st.one_of(queues(), st.builds(Topic, NAMES))), draw(st.sampled_from([*KINDS, Any]))
-        )
-    return app
 
 
 @settings(

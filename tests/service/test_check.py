@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pumphouse import (
     Account,
@@ -22,12 +24,14 @@ from pumphouse import (
     RetryPolicy,
     Topic,
     UsageError,
+    VirtualClock,
     subscribe_queue_to_topic,
 )
 from pumphouse.check import KINDS, Finding, check
 from pumphouse.check.case import span
 from pumphouse.claim_check import ClaimCheck, MemoryBlobStore
 from pumphouse.errors import ConfigError, NoCredentialsError, RefusedConfigError, ServiceError
+from pumphouse.in_process import make_queues
 from pumphouse.middleware import TimeLimit
 from pumphouse.protocol.operations import (
     CreateQueue,
@@ -39,8 +43,13 @@ from pumphouse.protocol.operations import (
 )
 from pumphouse.protocol.sns_operations import CreateTopic, GetTopicAttributes, Subscribe
 from pumphouse.subscriber.setup import receive_limit
+from support.declared import apps
 
 TWO_WEEKS = str(14 * 86_400)
+REFUSABLE = (
+    *("GetQueueUrl", "GetQueueAttributes", "ListTopics", "GetTopicAttributes"),
+    *("ListSubscriptions", "GetSubscriptionAttributes"),
+)
 
 
 class Order(msgspec.Struct):
@@ -964,3 +973,34 @@ async def test_a_check_of_many_queues_is_bounded(account: Account) -> None:
     account.ledger.clear()
     assert await asyncio.wait_for(check(app, account), 30) == []
     assert len(account.ledger) <= 2 * 31 + 3
+
+
+# --- apps of all kinds --------------------------------------------------------------------------
+
+
+@settings(
+    max_examples=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(app=apps(references=("",)), refused=st.sampled_from([None, *REFUSABLE]))
+def test_whatever_is_declared_is_checked_and_nothing_changed(app: App, refused: str | None) -> None:
+    async def checks() -> None:
+        account = Account(clock=VirtualClock(), ledger_room=10_000)
+        before = await check(app, account)
+        assert {each.queue for each in before if each.code == "PH101"} == {
+            each.queue.known_as.name for each in app.subscriptions
+        }
+        await make_queues(account, app)
+        account.ledger.clear()
+        if refused is not None:
+            account.faults.refuse(refused, "AccessDenied", times=None)
+        after = await check(app, account)
+        assert not {each.code for each in after} & {"PH101", "PH201", "PH401", "PH402", "PH103"}
+        if refused is None:
+            assert not {each.code for each in after} & {"PH102", "PH107"}
+        assert all(each.severity == KINDS[each.code].severity for each in after)
+        assert len(set(after)) == len(after)
+        assert not [each for each in account.ledger if not each.action.startswith(("Get", "List"))]
+
+    asyncio.run(checks())

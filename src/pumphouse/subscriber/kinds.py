@@ -26,6 +26,7 @@ import msgspec
 from pumphouse.subscriber.outcomes import Ack, Drop, Outcome, Reject, Reply, Retry
 
 _OUTCOMES = (Ack, Retry, Drop, Reject)
+_UNIONS = (Union, types.UnionType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def members_of(kind: Any) -> list[Any]:
     plain = kind
     while get_origin(plain) is Annotated:
         plain = get_args(plain)[0]
-    if get_origin(plain) in (Union, types.UnionType) and all(map(is_record, get_args(plain))):
+    if get_origin(plain) in _UNIONS and all(map(is_record, get_args(plain))):
         return list(get_args(plain))
     return [kind]
 
@@ -82,9 +83,12 @@ def returns_of(function: Callable[..., Any]) -> Returns:
 def _parts(annotation: Any) -> list[Any]:
     """The members of a union, without what is no reply."""
     origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Annotated and any(_is_a_reply_or_outcome(part) for part in _parts(arguments[0])):
-        return _parts(arguments[0])
-    if origin in (Union, types.UnionType):
+    if origin is Annotated:
+        inner = _parts(arguments[0])
+        # what it says of the whole union holds only where all of it is a reply
+        whole = get_args(arguments[0]) if get_origin(arguments[0]) in _UNIONS else (arguments[0],)
+        return inner if len(inner) != len(whole) or any(map(_is_reply, inner)) else [annotation]
+    if origin in _UNIONS:
         return [part for argument in arguments for part in _parts(argument)]
     if origin in (Awaitable, Coroutine):
         return _parts(arguments[-1])
@@ -95,10 +99,6 @@ def _parts(annotation: Any) -> list[Any]:
     if origin is type and arguments and arguments[0] in _OUTCOMES:
         return []
     return [annotation]
-
-
-def _is_a_reply_or_outcome(kind: Any) -> bool:
-    return kind in _OUTCOMES or _is_reply(kind)
 
 
 def _is_reply(kind: Any) -> bool:
