@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from pumphouse.account import control, moves, permissions, receiving, sending, settling
 from pumphouse.account.faults import Faults
 from pumphouse.account.ledger import Entry, Ledger, Sent, sent_to
+from pumphouse.account.looking import look
 from pumphouse.account.message import Message
 from pumphouse.account.queue import Queue
 from pumphouse.account.redrive import move_to_dead_letters
@@ -34,7 +35,7 @@ from pumphouse.protocol.names import (
     parse_queue_arn,
     parse_queue_url,
 )
-from pumphouse.protocol.operations import Operation, Result, misfit
+from pumphouse.protocol.operations import Operation, ReceivedMessage, Result, misfit
 
 R = TypeVar("R")
 
@@ -225,6 +226,14 @@ class Account:
         if not self.ledger.room:
             raise UsageError("the account's ledger is off (ledger_room=0)")
         return sent_to(self.queue(queue).name, self.ledger)
+
+    async def look(self, queue: str, number: int = 10) -> list[ReceivedMessage]:
+        """Up to `number` visible messages of a queue (name, URL or ARN), oldest first, which are
+        not received by it: no count is raised, nothing is hidden, and there are no receipt handles.
+
+        Raises `UsageError` where there is no such queue.
+        """
+        return look(self.queue(queue), number)
 
     def signing_certificate(self, file_name: str) -> bytes:
         """The certificate, as PEM, of the key that notifications are signed with.

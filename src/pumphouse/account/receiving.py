@@ -198,6 +198,23 @@ def _handed_out(message: Message, writers: Writers, names: list[str]) -> Receive
     )
 
 
+def described(message: Message) -> ReceivedMessage:
+    """A message with all that is known of it, as nobody has received it: without a handle."""
+    return ReceivedMessage(
+        message.message_id,
+        "",
+        message.md5_of_body,
+        message.body,
+        {
+            name: value
+            for name, write in _SYSTEM_ATTRIBUTES.items()
+            if (value := write(message)) is not None
+        },
+        message.md5_of_attributes,
+        message.attributes or None,
+    )
+
+
 def _is_wanted(name: str, patterns: list[str]) -> bool:
     return any(
         pattern in ("All", "*", ".*")

@@ -25,6 +25,7 @@ from pumphouse.cli.exit_codes import FAILED, INTERRUPTED, OK
 from pumphouse.cli.progress import progress_bar
 from pumphouse.errors import PumphouseError, PurgeQueueInProgress, UsageError
 from pumphouse.http import HttpBackend, connect
+from pumphouse.http.look import look_at_served
 from pumphouse.queue_tools.overview import QueueOverview, overview
 from pumphouse.queue_tools.purging import TAKES_SECONDS, purge_of
 from pumphouse.queue_tools.reading import Peeked, peek, receive, shown
@@ -64,7 +65,9 @@ class Where:
 
 def run_queues(where: Where, prefix: str, *, as_json: bool) -> int:
     """List the queues; the exit code is 1 where one could not be read."""
-    found = where.run(lambda backend: overview(backend, prefix))
+    found = where.run(
+        lambda backend: overview(backend, prefix, look=partial(look_at_served, backend))
+    )
     if as_json:
         _print_json([asdict(queue) for queue in found])
     elif not found:
@@ -80,7 +83,7 @@ def run_queues(where: Where, prefix: str, *, as_json: bool) -> int:
 def _table(found: Sequence[QueueOverview]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("QUEUE", overflow="fold")
-    for heading in ("VISIBLE", "IN FLIGHT", "DELAYED"):
+    for heading in ("VISIBLE", "IN FLIGHT", "DELAYED", "OLDEST"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("DEAD LETTERS", overflow="fold")
     for queue in found:
@@ -89,7 +92,8 @@ def _table(found: Sequence[QueueOverview]) -> Table:
             redrives = f"-> {queue.dead_letter} x{queue.max_receives}"
         numbers = (queue.visible, queue.in_flight, queue.delayed)
         cells = ("?" if each is None else f"{each:,}" for each in numbers)
-        table.add_row(Text(safe(queue.name)), *cells, Text(safe(redrives)))
+        oldest = "-" if queue.oldest_seconds is None else _duration(queue.oldest_seconds)
+        table.add_row(Text(safe(queue.name)), *cells, oldest, Text(safe(redrives)))
     return table
 
 
@@ -100,7 +104,9 @@ def run_peek(where: Where, queue: str, number: int, *, force: bool, as_json: boo
     """Look; the exit code is 1 where a message could not be given back."""
 
     async def look(backend: HttpBackend) -> Peeked:
-        return await peek(backend, queue, number, force=force)
+        return await peek(
+            backend, queue, number, force=force, look=partial(look_at_served, backend)
+        )
 
     found = where.run(look)
     if as_json:

@@ -2,7 +2,7 @@
 
 Everything comes from `ListQueues` and one `GetQueueAttributes` for each; nothing is received. The
 numbers are SQS's own, approximate ones. The age of the oldest message is no attribute of a queue
-(AWS publishes it to CloudWatch only), so it is not here.
+(AWS publishes it to CloudWatch only), so it is known only where a queue can be looked into.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pumphouse.backend import Backend
+from pumphouse.clock import RealClock
 from pumphouse.errors import ConfigError, PumphouseError, UsageError
 from pumphouse.protocol.names import parse_queue_arn, parse_queue_url
-from pumphouse.protocol.operations import GetQueueAttributes, ListQueues
+from pumphouse.protocol.operations import GetQueueAttributes, ListQueues, ReceivedMessage
+from pumphouse.queue_tools.reading import Look
 from pumphouse.subscriber.setup import redrive_policy_of
 
 PAGE = 1_000
@@ -31,7 +33,8 @@ _ATTRIBUTES = [
 @dataclass(frozen=True, slots=True)
 class QueueOverview:
     """One queue. The numbers are None where its attributes could not be read, and `problem` says
-    why; `dead_letter` and `max_receives` are its redrive policy's."""
+    why; `oldest_seconds` is the age of the oldest visible message, None where it is not known;
+    `dead_letter` and `max_receives` are its redrive policy's."""
 
     name: str
     url: str
@@ -40,15 +43,17 @@ class QueueOverview:
     visible: int | None = None
     in_flight: int | None = None
     delayed: int | None = None
+    oldest_seconds: float | None = None
     dead_letter: str | None = None
     max_receives: int | None = None
     problem: str = ""
 
 
 async def overview(
-    backend: Backend, prefix: str = "", *, concurrency: int = 16
+    backend: Backend, prefix: str = "", *, concurrency: int = 16, look: Look | None = None
 ) -> list[QueueOverview]:
-    """Every queue whose name begins with the prefix, by name.
+    """Every queue whose name begins with the prefix, by name; with `look`, the age of its oldest
+    message too, where it can be had.
 
     Raises what listing them raises; a queue whose attributes can't be read has a `problem`.
     """
@@ -58,7 +63,7 @@ async def overview(
 
     async def one(url: str) -> QueueOverview:
         async with room:
-            return await look_at(backend, url)
+            return await look_at(backend, url, look)
 
     urls = await _urls(backend, prefix)
     async with asyncio.TaskGroup() as tasks:
@@ -78,7 +83,7 @@ async def _urls(backend: Backend, prefix: str) -> list[str]:
     raise ConfigError(f"there are more than {len(urls):,} queues; name a prefix")
 
 
-async def look_at(backend: Backend, url: str) -> QueueOverview:
+async def look_at(backend: Backend, url: str, look: Look | None = None) -> QueueOverview:
     """One queue by its URL; a failure is in its `problem`."""
     name = parse_queue_url(url).name
     kind: Literal["standard", "fifo"] = "fifo" if name.endswith(".fifo") else "standard"
@@ -87,6 +92,7 @@ async def look_at(backend: Backend, url: str) -> QueueOverview:
         attributes = answer.attributes
         policy = redrive_policy_of(attributes, name)
         visible, in_flight, delayed = (int(attributes[each]) for each in _ATTRIBUTES[:3])
+        oldest = await look(url, 1) if look is not None and visible else None
     except (PumphouseError, KeyError, ValueError) as error:
         return QueueOverview(name, url, kind, problem=str(error) or type(error).__name__)
     target = None
@@ -103,6 +109,12 @@ async def look_at(backend: Backend, url: str) -> QueueOverview:
         visible,
         in_flight,
         delayed,
+        _age(backend, oldest[0]) if oldest else None,
         target,
         policy.max_receive_count if policy else None,
     )
+
+
+def _age(backend: Backend, message: ReceivedMessage) -> float:
+    now: float = getattr(backend, "clock", RealClock()).now()
+    return max(0.0, round(now - int(message.attributes.get("SentTimestamp") or 0) / 1000, 3))
