@@ -323,6 +323,13 @@ async def test_a_key_names_the_permission_that_it_needs(account: Account) -> Non
     assert "kms:GenerateDataKey" in (await only(app, account, "PH105")).remedy
 
 
+async def test_a_key_of_dead_letters(account: Account) -> None:
+    await make(account, "spent", MessageRetentionPeriod=TWO_WEEKS, KmsMasterKeyId="alias/shop")
+    await make(account, "orders")
+    finding = await only(an_app(), account, "PH105")
+    assert (finding.queue, "kms:GenerateDataKey" in finding.remedy) == ("spent", True)
+
+
 async def test_aws_own_key_needs_no_permission(account: Account) -> None:
     await sound(account, KmsMasterKeyId="alias/aws/sqs")
     assert await check(an_app(), account) == []

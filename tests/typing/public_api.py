@@ -7,7 +7,7 @@ are no longer needed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import assert_type
+from typing import Any, Literal, assert_type
 
 import pumphouse
 from pumphouse import (
@@ -23,6 +23,8 @@ from pumphouse import (
     Sink,
     VirtualClock,
 )
+from pumphouse.asyncapi import document, dumps
+from pumphouse.check import Finding, check
 from pumphouse.clock import Clock
 from pumphouse.protocol.operations import (
     DeleteMessage,
@@ -113,3 +115,13 @@ async def leases(backend: Backend) -> None:
         if lease is not None:
             assert_type(lease.event, Order)
             await transport.ack(lease)
+
+
+async def preflight(backend: Backend) -> None:
+    findings = await check(app, backend)
+    assert_type(findings, list[Finding])
+    assert_type(findings[0].severity, Literal["error", "warning", "info"])
+    assert_type(document(app, title="Shop"), dict[str, Any])
+    document(app, titel="Shop")  # type: ignore[call-arg]
+    assert_type(dumps(document(app), "yaml"), str)
+    dumps(document(app), "xml")  # type: ignore[arg-type]

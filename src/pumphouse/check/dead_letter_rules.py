@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pumphouse.check.case import Case, span
 from pumphouse.check.facts import QueueFacts
 from pumphouse.check.findings import Finding, found
-from pumphouse.check.queue_rules import denials, refused, unseen
+from pumphouse.check.queue_rules import denials, own_key, refused, unseen
 from pumphouse.protocol.names import QueueName, parse_queue_arn
 from pumphouse.subscriber.queue import Queue, same_kind
 from pumphouse.subscriber.setup import receive_limit
@@ -218,3 +218,10 @@ def _room(case: Case, letters: QueueFacts) -> Iterator[Finding]:
             f"set MaximumMessageSize of {to} to {facts.largest_bytes}",
         )
     yield from denials(to, letters, ("sqs:SendMessage",))
+    if own_key(letters):
+        yield found(
+            "PH105",
+            to,
+            f"the dead letters of {name} are encrypted with {letters.key}",
+            "permit kms:GenerateDataKey and kms:Decrypt on that key to the service",
+        )

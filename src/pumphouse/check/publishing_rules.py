@@ -90,7 +90,7 @@ def _queue(queue: Queue, target: Target, facts: QueueFacts) -> Iterator[Finding]
         remedy = "create it, or correct the name"
         if facts.other_kind:
             remedy = f"there is a queue {facts.other_kind}: publish to that one, or create this one"
-        yield found("PH401", name, "messages are published to it, and it does not exist", remedy)
+        yield found("PH401", name, "messages are sent to this queue, and it does not exist", remedy)
     elif facts.refused == "sqs:GetQueueUrl":
         yield refused(name, facts.refused, queue.name)
     elif facts.refused:
@@ -116,7 +116,7 @@ def _topic(topic: Topic, target: Target, facts: TopicFacts) -> Iterator[Finding]
         if facts.other_kind:
             remedy = f"there is a topic {facts.other_kind}: publish to that one, or create this one"
         yield found(
-            "PH402", topic.name, "messages are published to it, and it does not exist", remedy
+            "PH402", topic.name, "messages are sent to this topic, and it does not exist", remedy
         )
     elif facts.refused == "sns:ListTopics":
         yield refused(topic.name, facts.refused, topic.reference)
