@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import os
 import sqlite3
 import subprocess
@@ -34,6 +35,7 @@ from pumphouse.middleware import (
 )
 from pumphouse.protocol.operations import ReceiveMessage
 from pumphouse.subscriber.events import Handled
+from subscriber.processes import Result, run_processes
 from support.service import deleted, make_queue, receives, send
 
 LEASE = 10
@@ -1055,3 +1057,112 @@ print("ok")
         timeout=30,
     )
     assert done.stdout == "ok\n", done.stderr
+
+
+# --- processes ----------------------------------------------------------------------------------
+
+SERVICE = """
+import asyncio, os, random, time
+from contextlib import asynccontextmanager
+from pumphouse import App, Queue
+from pumphouse.middleware import Idempotency, SqliteStore
+
+store = SqliteStore("keys.db")
+app = App(
+    "worker",
+    drain_seconds=1,
+    middleware=[Idempotency(store, key=lambda message: message.text)],
+)
+log = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+def write(what, body):
+    os.write(log, f"{{what}} {{body}} {{os.getpid()}} {{time.monotonic()}}\\n".encode())
+
+@app.lifespan
+@asynccontextmanager
+async def up(app):
+    open(f"up-{{os.getpid()}}", "w").close()
+    yield
+    await store.aclose()
+
+@app.subscriber(
+    Queue("work", wait_time_seconds=1, visibility_timeout={visibility}), concurrency=20, retry=1
+)
+async def handle(body: str) -> None:
+    write("start", body)
+    drawn = random.random()
+    if drawn < 0.02:
+        raise RuntimeError("now and then")
+    if drawn < 0.3:
+        await asyncio.sleep(random.uniform(0, 0.3))
+    if drawn > 0.995:
+        await asyncio.sleep(8)  # longer than its lease
+    write("done", body)
+"""
+
+
+def _twice(keys: int) -> list[str]:
+    """Every key twice: half of them close together, half of them far apart."""
+    near = [str(key) for key in range(keys // 2) for _ in range(2)]
+    far = [str(key) for key in range(keys // 2, keys)]
+    return [*far, *near, *far]
+
+
+def _check_effects(folder: Path, result: Result, keys: int) -> int:
+    """Each key has had its effect once; more often only where a process was killed between the
+    effect and noting it. Returns how often that was."""
+    open_runs: dict[tuple[str, int], float] = {}
+    runs: dict[str, list[tuple[float, float, int]]] = {str(key): [] for key in range(keys)}
+    for line in (folder / "ledger").read_text().splitlines():
+        what, key, pid, at = line.split()
+        if what == "start":
+            open_runs[key, int(pid)] = float(at)
+        else:
+            runs[key].append((open_runs.pop((key, int(pid))), float(at), int(pid)))
+    again = 0
+    for key, ended in runs.items():
+        assert ended, f"{key} has had no effect"
+        ended.sort()
+        for (_, end, pid), (start, _, _) in itertools.pairwise(ended):
+            assert pid in result.killed_pids, f"{key} was run again after {pid} had ended well"
+            assert start >= end, f"{key} was run by two at once"
+            again += 1
+    return again
+
+
+async def test_processes_share_a_file_and_run_each_key_once(tmp_path: Path) -> None:
+    keys = 100
+    result = await run_processes(
+        tmp_path,
+        processes=2,
+        messages=2 * keys,
+        seconds=3,
+        kill=True,
+        visibility=4,
+        seed=4,
+        service=SERVICE,
+        bodies=_twice(keys),
+    )
+    assert result.left == 0, (tmp_path / "log").read_text()[-2000:]
+    assert _check_effects(tmp_path, result, keys) <= result.killed * 20
+
+
+@pytest.mark.soak
+async def test_processes_killed_at_random_run_each_key_once(tmp_path: Path) -> None:
+    keys = 2_000
+    result = await run_processes(
+        tmp_path,
+        processes=4,
+        messages=2 * keys,
+        seconds=40,
+        kill=True,
+        visibility=4,
+        seed=5,
+        service=SERVICE,
+        bodies=_twice(keys),
+    )
+    again = _check_effects(tmp_path, result, keys)
+    print(f"{result.killed} killed, {result.terminated} terminated, {again} effects again")
+    assert result.left == 0, (tmp_path / "log").read_text()[-2000:]
+    assert result.killed >= 5
+    assert again <= result.killed * 20

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,6 +65,7 @@ class Result:
     left: int = 0
     terminated: int = 0
     killed: int = 0
+    killed_pids: set[int] = field(default_factory=set)
     seconds: float = 0.0
 
     @property
@@ -97,12 +99,17 @@ async def run_processes(
     kill: bool,
     visibility: int,
     seed: int,
+    service: str = SERVICE,
+    bodies: Sequence[str] = (),
 ) -> Result:
-    """Run them for about so many seconds, then until nothing is left, at most ten times as long."""
+    """Run them for about so many seconds, then until nothing is left, at most ten times as long.
+
+    `bodies` are what the messages say, otherwise they are numbered.
+    """
     rng = random.Random(seed)
     ledger = folder / "ledger"
     ledger.touch()
-    (folder / "service.py").write_text(SERVICE.format(visibility=visibility))
+    (folder / "service.py").write_text(service.format(visibility=visibility))
     port = _free_port()
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "pumphouse"]
@@ -131,7 +138,8 @@ async def run_processes(
         await _listening(port)
         began = time.monotonic()
         queue = f"{url}/000000000000/work"
-        feeding = asyncio.create_task(_feed(backend, queue, messages, seconds * 0.6))
+        texts = bodies or [str(number) for number in range(messages)]
+        feeding = asyncio.create_task(_feed(backend, queue, texts, seconds * 0.6))
 
         async def lives() -> None:
             """One place: a worker that is stopped once it is up, and the next one after it."""
@@ -143,6 +151,7 @@ async def run_processes(
                 if kill and rng.random() < 0.5:
                     worker.send_signal(signal.SIGKILL)
                     result.killed += 1
+                    result.killed_pids.add(worker.pid)
                 else:
                     worker.send_signal(signal.SIGTERM)
                     result.terminated += 1
@@ -205,16 +214,16 @@ async def _listening(port: int) -> None:
     raise TimeoutError("the endpoint does not listen")
 
 
-async def _feed(backend: HttpBackend, queue: str, messages: int, seconds: float) -> None:
+async def _feed(backend: HttpBackend, queue: str, texts: Sequence[str], seconds: float) -> None:
     began = time.monotonic()
-    for first in range(0, messages, 10):
+    for first in range(0, len(texts), 10):
         entries = [
-            SendMessageBatchRequestEntry(str(place), str(first + place))
-            for place in range(min(10, messages - first))
+            SendMessageBatchRequestEntry(str(place), text)
+            for place, text in enumerate(texts[first : first + 10])
         ]
         answer = await backend.execute(SendMessageBatch(queue, entries))
         assert not answer.failed
-        ahead = first / messages * seconds - (time.monotonic() - began)
+        ahead = first / len(texts) * seconds - (time.monotonic() - began)
         if ahead > 0:
             await asyncio.sleep(ahead)
 
