@@ -79,6 +79,7 @@ class Delivery:
     lease: Lease | None = None  # what the handler's message shows of it
     lease_epoch = 0.0  # what `now()` was at the zero of `monotonic()`
     lease_lost = False  # it is over, and a handler is still at it
+    given_back = False  # to SQS, so whoever is still at it is not alone any more
     stop_reason = ""  # why the handler's task was cancelled, by us
     restored: ReceivedMessage | None = None  # out of its envelope, its body from the claim check
     carried = False  # it is in the dead-letter queue, with the ticket of its body

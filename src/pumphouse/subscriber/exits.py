@@ -219,6 +219,7 @@ class Exits:
         if unrun:
             self._stats.released += 1
             self.attempts.unrun(delivery.message_id)
+        delivery.given_back = True
         if delivery.lease is not None:
             delivery.lease.end()  # a thread that is still at it sees that it is not alone any more
         if self._clock.monotonic() >= delivery.lease_until:

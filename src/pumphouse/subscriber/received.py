@@ -13,9 +13,11 @@ from typing import Any
 from pumphouse.content import ENCODING_ATTRIBUTE, decode, headers_of
 from pumphouse.model import Lease, Message
 from pumphouse.protocol.operations import ReceivedMessage
+from pumphouse.subscriber.delivery import Delivery
 
-_Source = tuple[ReceivedMessage, str, int, Lease]
-"""The message, its queue's name, the number of the attempt, and its lease."""
+_Source = tuple[ReceivedMessage, str, int, Delivery, float]
+"""The message, its queue's name, the number of the attempt, its delivery, and what `now()` was at
+the zero of `monotonic()`."""
 
 
 class Received(Message):
@@ -42,13 +44,15 @@ class Received(Message):
         return Message, tuple(getattr(self, each.name) for each in fields(Message))
 
 
-def received(raw: ReceivedMessage, queue: str, attempt: int, lease: Lease) -> Message:
-    """The message that was received, as attempt number `attempt`.
+def received(delivery: Delivery, queue: str, epoch: float) -> Message:
+    """The message of a delivery, in the attempt that it is now; `epoch` is what `now()` was at the
+    zero of `monotonic()`.
 
     Raises `UndecodableError` for a body that is marked as base64 and is not.
     """
+    raw = delivery.restored or delivery.raw
     message = _new(Received)
-    _put_source(message, (raw, queue, attempt, lease))
+    _put_source(message, (raw, queue, delivery.attempt, delivery, epoch))
     if raw.message_attributes and ENCODING_ATTRIBUTE in raw.message_attributes:
         message.body  # noqa: B018 - it is read now, to find out whether it can be
     return message
@@ -57,6 +61,16 @@ def received(raw: ReceivedMessage, queue: str, attempt: int, lease: Lease) -> Me
 # past `__setattr__`, which a frozen class forbids
 _new = object.__new__
 _put_source = Received.__dict__["_source"].__set__
+
+
+def lease_of(delivery: Delivery, epoch: float) -> Lease:
+    """The lease that handlers see of a delivery: always the same one."""
+    lease = delivery.lease
+    if lease is None:
+        lease = delivery.lease = Lease(epoch + delivery.lease_until)
+        lease.lost = delivery.lease_lost or delivery.given_back
+        delivery.lease_epoch = epoch
+    return lease
 
 
 def _attribute(name: str) -> Callable[[_Source], Any]:
@@ -80,5 +94,5 @@ _FIELDS: dict[str, Callable[[_Source], Any]] = {
     "sequence_number": _attribute("SequenceNumber"),
     "deduplication_id": _attribute("MessageDeduplicationId"),
     "attributes": lambda source: dict(source[0].attributes),
-    "lease": lambda source: source[3],
+    "lease": lambda source: lease_of(source[3], source[4]),
 }

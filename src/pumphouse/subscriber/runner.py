@@ -20,7 +20,7 @@ from pumphouse.clock import Clock, timeout
 from pumphouse.content import UndecodableError
 from pumphouse.errors import BlobDamagedError, BlobMissingError, UsageError
 from pumphouse.hooks import Hooks
-from pumphouse.model import Lease, Message
+from pumphouse.model import Message
 from pumphouse.notifications.reading import Reading
 from pumphouse.subscriber.chain import (
     Chain,
@@ -45,7 +45,7 @@ from pumphouse.subscriber.outcomes import (
     outcome_of_error,
     outcome_of_value,
 )
-from pumphouse.subscriber.received import received
+from pumphouse.subscriber.received import lease_of, received
 from pumphouse.subscriber.stats import Stats
 from pumphouse.subscriber.subscription import Subscription
 from pumphouse.subscriber.threads import Threads
@@ -154,7 +154,7 @@ class Runner:
                 bound = self._bound
                 value = await bound.call(
                     self._plan.payload_of(raw),
-                    self.message_of(delivery) if bound.wants_message else None,
+                    self.message_of(delivery) if self._shown else None,
                     bound.headers_of(raw) if bound.header_count else (),
                 )
                 return ACK if value is None else await self._outcome_of_value(value, delivery)
@@ -181,6 +181,7 @@ class Runner:
                 outcomes[delivery] = failed
                 continue
             try:
+                lease_of(delivery, self._epoch)  # its messages are told apart by it
                 batch.append((delivery, self.message_of(delivery) if self._shown else None))
             except UndecodableError as error:
                 outcomes[delivery] = self.undecodable(delivery, error)
@@ -191,13 +192,7 @@ class Runner:
 
     def message_of(self, delivery: Delivery) -> Message:
         """The delivery as its handler sees it."""
-        lease = delivery.lease
-        if lease is None:
-            lease = delivery.lease = Lease(self._epoch + delivery.lease_until)
-            delivery.lease_epoch = self._epoch
-        return received(
-            delivery.restored or delivery.raw, self._queue_name, delivery.attempt, lease
-        )
+        return received(delivery, self._queue_name, self._epoch)
 
     def partition_of(self, delivery: Delivery) -> str | None:
         """The lane that a delivery's payload asks for; none for what can't be decoded."""
