@@ -74,6 +74,9 @@ class PublishOptions(TypedDict, total=False):
     subject: str | None
 
 
+_OPTIONS = PublishOptions.__annotations__.keys()
+
+
 @dataclass(frozen=True, eq=False)
 class Place:
     """Where a registry stands in an app. `options` is what its subscribers get by default."""
@@ -242,13 +245,12 @@ class Publisher(Generic[T]):
 
     def outgoing(self, to: str | Topic, value: Any, options: PublishOptions) -> Outgoing:
         """The message of a value. Raises `UsageError`."""
-        if unknown := sorted(options.keys() - PublishOptions.__annotations__.keys()):
+        if unknown := sorted(options.keys() - _OPTIONS):
             raise UsageError(
                 f"publish has no option {', '.join(unknown)}; "
-                f"its options are {', '.join(sorted(PublishOptions.__annotations__))}"
+                f"its options are {', '.join(sorted(_OPTIONS))}"
             )
-        more: dict[str, Any] = dict(options)
-        more["headers"] = more.get("headers") or {}
+        more: dict[str, Any] = {**options, "headers": options.get("headers") or {}}
         return Outgoing(to, self.encode(value), **more)
 
     def encode(self, value: Any) -> str | bytes:
@@ -276,7 +278,7 @@ class Publisher(Generic[T]):
             return handler
         if handler is not None and (found := handler.of(self._registry)) is not None:
             return found
-        places = list(self._registry.places())
+        places = self._registry.places()
         at_work = [each for each in places if each.root.run_now is not None]
         if len(at_work) > 1:
             named = ", ".join(str(each.named(self.destination)) for each in at_work)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
+from weakref import ref
 
 from pumphouse.addressing import Topic
 from pumphouse.errors import UsageError
@@ -63,6 +63,14 @@ class _Included:
 _Member = _Declared | _Included | Publisher[Any]
 
 
+class _Found(NamedTuple):
+    """What comes of everything that is declared in a registry and in the routers in it."""
+
+    places: tuple[Place, ...]
+    subscriptions: tuple[Subscription, ...]
+    publishers: tuple[Publisher[Any], ...]
+
+
 class Registry:
     """What an `App` and a `Router` have in common: declarations, in order."""
 
@@ -71,8 +79,8 @@ class Registry:
         self._prefix = prefix
         self._defaults = defaults
         self._members: list[_Member] = []
-        self._included_in: WeakSet[Registry] = WeakSet()
-        self._found: tuple[tuple[Subscription, ...], tuple[Publisher[Any], ...]] | None = None
+        self._included_in: list[ref[Registry]] = []  # an app that is gone is not kept
+        self._found: _Found | None = None
 
     # --- declaring ------------------------------------------------------------------------------
 
@@ -173,7 +181,7 @@ class Registry:
             raise UsageError("a router can't be included in itself")
         check_prefix(prefix)
         self._declare(_Included(router, prefix))
-        router._included_in.add(self)
+        router._included_in.append(ref(self))
 
     def _check_new(self, queue: Queue) -> None:
         for other in self._members:
@@ -185,7 +193,7 @@ class Registry:
         self._members.append(member)
         try:
             self._changed()
-            if self._included_in or any(isinstance(each, _Included) for each in self._members):
+            if self._around() or any(isinstance(each, _Included) for each in self._members):
                 for root in self._roots():
                     root._all()
         except BaseException:
@@ -195,8 +203,12 @@ class Registry:
 
     def _changed(self) -> None:
         self._found = None
-        for registry in self._included_in:
+        for registry in self._around():
             registry._changed()
+
+    def _around(self) -> list[Registry]:
+        """What this is included in."""
+        return [registry for each in self._included_in if (registry := each()) is not None]
 
     # --- what comes of it -----------------------------------------------------------------------
 
@@ -208,12 +220,12 @@ class Registry:
     @property
     def subscriptions(self) -> tuple[Subscription, ...]:
         """Every subscription, those of the routers among them, under its full name."""
-        return self._all()[0]
+        return self._all().subscriptions
 
     @property
     def publishers(self) -> tuple[Publisher[Any], ...]:
         """Every publisher that is declared, those of the routers under their full names."""
-        return self._all()[1]
+        return self._all().publishers
 
     @property
     def handlers(self) -> tuple[Handler[..., Any], ...]:
@@ -222,12 +234,15 @@ class Registry:
             dict.fromkeys(each.handler for each in self.subscriptions if each.handler is not None)
         )
 
-    def _all(self) -> tuple[tuple[Subscription, ...], tuple[Publisher[Any], ...]]:
+    def _all(self) -> _Found:
         if self._found is None:
+            places: list[Place] = []
             subscriptions: list[Subscription] = []
             publishers: list[Publisher[Any]] = []
             for place, member in self._walk():
-                if isinstance(member, Publisher):
+                if member is None:
+                    places.append(place)
+                elif isinstance(member, Publisher):
                     publishers.append(member.at(place))
                 elif isinstance(member, _Declared):
                     subscriptions.append(member.at(place))
@@ -237,7 +252,7 @@ class Registry:
                         if not any(publisher.same_as(other) for other in publishers)
                     )
             _check_once(subscriptions)
-            self._found = tuple(subscriptions), tuple(publishers)
+            self._found = _Found(tuple(places), tuple(subscriptions), tuple(publishers))
         return self._found
 
     def _walk(
@@ -253,16 +268,18 @@ class Registry:
             if isinstance(member, _Included):
                 yield from member.router._walk(place, prefix + member.prefix)
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> list[Place]:
         """Where this stands in everything that it is included in, at any depth."""
-        for root in self._roots():
-            for place, member in root._walk():
-                if member is None and place.registry is self:
-                    yield place
+        return [
+            place
+            for root in self._roots()
+            for place in root._all().places
+            if place.registry is self
+        ]
 
     def _roots(self) -> set[Registry]:
         """What this is included in, at any depth, and is itself included in nothing."""
-        around = list(self._included_in)
+        around = self._around()
         return set().union(*(each._roots() for each in around)) if around else {self}
 
     def _holds(self, registry: Registry) -> bool:
