@@ -732,6 +732,11 @@ async def test_replies_without_a_group(account: Account) -> None:
 
     assert "group_id" in (await only(app_of(plain), account, "PH403")).remedy
     assert await check(app_of(with_group), account) == []
+    for options, expected in (({}, ["PH403"]), ({"group_id": "all"}, [])):
+        app = App("shop")
+        shipped = app.publisher("shipped.fifo", Order, **options)
+        app.subscriber("orders", max_attempts=5, dead_letter="spent")(shipped(plain))
+        assert codes(await check(app, account)) == expected
 
 
 async def test_a_claim_check_that_leaves_too_much(account: Account) -> None:

@@ -44,12 +44,13 @@ def targets_of(app: App) -> list[Target]:
     for subscription in app.subscriptions:
         returns = returns_of(subscription.plan.function)
         groups = returns.unknown or not returns.types
-        replies = [] if subscription.publish is None else [subscription.publish]
-        if (handler := subscription.handler) is not None:
-            replies += [each.destination_from(subscription.place) for each in handler.publishers]
-        found += [
-            Target(_as_target(reply), source=subscription.queue, groups=groups) for reply in replies
-        ]
+        if subscription.publish is not None:
+            to = _as_target(subscription.publish)
+            found.append(Target(to, source=subscription.queue, groups=groups))
+        for publisher in subscription.handler.publishers if subscription.handler else ():
+            to = _as_target(publisher.destination_from(subscription.place))
+            grouped = groups or publisher.options.get("group_id") is not None
+            found.append(Target(to, source=subscription.queue, groups=grouped))
     for publisher in app.publishers:
         to = publisher.queue or _as_target(publisher.destination)
         options = publisher.options
