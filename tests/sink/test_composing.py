@@ -16,6 +16,7 @@ from pumphouse.clock import VirtualClock
 from pumphouse.errors import UsageError
 from pumphouse.protocol.operations import MessageAttributeValue
 from pumphouse.sink import Draft, Sink
+from pumphouse.sink.outgoing import encode_body
 from support.sending import bodies, outcomes
 
 from .conftest import MakeSink
@@ -318,3 +319,23 @@ def test_describe_holds_no_credentials(account: Account) -> None:
     sink = Sink("orders", Secretive())
     assert "do not tell" not in f"{sink.describe()}{sink!r}"
     assert msgspec.json.encode(sink.describe())
+
+
+def test_a_model_is_written_as_its_readers_expect_it() -> None:
+    """With the aliases of its fields, inside of other things too; not with what it may not hold."""
+
+    class Inner(pydantic.BaseModel):
+        order_id: int = pydantic.Field(alias="orderId")
+
+    @pydantic.dataclasses.dataclass
+    class Held:
+        order_id: int = pydantic.Field(alias="orderId")
+
+    for body, text in (
+        (Inner(orderId=1), '{"orderId":1}'),
+        ([Inner(orderId=2)], '[{"orderId":2}]'),
+        (Held(orderId=3), '{"orderId":3}'),
+    ):
+        assert encode_body(body) in (text, text.encode())
+    with pytest.raises(UsageError, match=r"type Inner can't be written as JSON: .*order_id"):
+        encode_body(Inner.model_construct(order_id="x"))

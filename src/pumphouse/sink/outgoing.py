@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, TypedDict, Unpack
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
 
@@ -29,6 +30,9 @@ from pumphouse.protocol.operations import (
     SendMessageBatchRequestEntry,
 )
 from pumphouse.sink.entry import Entry
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 AttributeValue = str | bytes | int | float | MessageAttributeValue | None
 
@@ -150,14 +154,40 @@ def encode_body(body: object) -> str | bytes:
         return bytes(body)
     if body is None:
         raise UsageError("the body is None; send text, bytes, or an object that JSON can carry")
-    if callable(dump := getattr(body, "model_dump_json", None)):
-        return str(dump())
+    return as_json(body)
+
+
+def as_json(value: object) -> str | bytes:
+    """A value as JSON, with the aliases of pydantic's fields, as a reader of its type expects them.
+
+    Raises `UsageError` for what can't be written, or what is not what its own model says.
+    """
+    kind: Any = type(value)
     try:
-        return msgspec.json.encode(body)
-    except (TypeError, ValueError, OverflowError) as error:
+        if not hasattr(kind, "__pydantic_validator__"):
+            return msgspec.json.encode(value, enc_hook=_inner)
+        if callable(dump := getattr(value, "model_dump_json", None)):
+            return str(dump(by_alias=True, warnings="error"))
+        return _adapter(kind).dump_json(value, by_alias=True, warnings="error")
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:300]
         raise UsageError(
-            f"a body of type {type(body).__name__} can't be written as JSON: {error}"
+            f"a value of type {kind.__name__} can't be written as JSON: {reason}"
         ) from None
+
+
+def _inner(value: object) -> object:
+    """A model of pydantic's inside of something else."""
+    if callable(dump := getattr(value, "model_dump", None)):
+        return dump(mode="json", by_alias=True, warnings="error")
+    raise TypeError(f"{type(value).__name__} is not supported")
+
+
+@lru_cache(maxsize=256)
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
 def attribute_values(given: Mapping[str, AttributeValue]) -> Attributes:

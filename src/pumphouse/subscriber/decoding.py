@@ -10,11 +10,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any, is_typeddict
 
-import msgspec
-
 from pumphouse.content import UndecodableError
 from pumphouse.errors import UsageError
-from pumphouse.subscriber.payloads import is_pydantic, reader_for
+from pumphouse.sink.outgoing import as_json, encode_body
+from pumphouse.subscriber.payloads import reader_for, title
 
 Decoder = Callable[[bytes], Any]
 Encoder = Callable[[Any], str | bytes]
@@ -38,8 +37,8 @@ def encoder_for(annotation: Any) -> Encoder:
     if annotation is Any or annotation is inspect.Parameter.empty:
         return encode_reply
     read = decoder_for(annotation)
-    as_json = annotation not in (str, bytes)
-    name = getattr(annotation, "__name__", None) or str(annotation)
+    plain = annotation in (str, bytes)
+    name = title(annotation)
     kinds: tuple[type, ...] = ()
     if isinstance(annotation, type) and not is_typeddict(annotation):
         kinds = _ALSO.get(annotation, (annotation,))
@@ -47,7 +46,7 @@ def encoder_for(annotation: Any) -> Encoder:
     def encode(value: Any) -> str | bytes:
         if kinds and not isinstance(value, kinds):
             raise UsageError(f"it takes {name}, not {type(value).__name__}")
-        body = _json(value) if as_json else encode_reply(value)
+        body = encode_body(value) if plain else as_json(value)
         try:
             read(body.encode(errors="surrogatepass") if isinstance(body, str) else body)
         except UndecodableError as error:
@@ -68,32 +67,7 @@ def encode_reply(body: object) -> str | bytes:
 
     Raises `UsageError` for what can't be written as JSON.
     """
-    if isinstance(body, str | bytes):
-        return body
-    return bytes(body) if isinstance(body, bytearray | memoryview) else _json(body)
-
-
-def _json(value: object) -> str | bytes:
-    try:
-        if _is_pydantic_model(type(value)):
-            return str(value.model_dump_json(by_alias=True, warnings="error"))  # type: ignore[attr-defined]
-        if is_pydantic(type(value)):
-            from pydantic import TypeAdapter
-
-            return TypeAdapter(type(value)).dump_json(value, by_alias=True, warnings="error")
-        return msgspec.json.encode(value, enc_hook=_inner)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise UsageError(
-            f"a value of type {type(value).__name__} can't be written as JSON: {reason}"
-        ) from error
-
-
-def _inner(value: object) -> object:
-    """A pydantic model inside of something else."""
-    if _is_pydantic_model(type(value)):
-        return value.model_dump(mode="json", by_alias=True, warnings="error")  # type: ignore[attr-defined]
-    raise TypeError(f"{type(value).__name__} is not supported")
+    return b"null" if body is None else encode_body(body)
 
 
 def _as_is(body: bytes) -> bytes:
@@ -105,7 +79,3 @@ def _text(body: bytes) -> str:
         return body.decode()
     except UnicodeDecodeError as error:
         raise UndecodableError(f"the body is no text: {error}") from None
-
-
-def _is_pydantic_model(kind: Any) -> bool:
-    return is_pydantic(kind) and hasattr(kind, "model_validate_json")
