@@ -46,6 +46,7 @@ from pumphouse.subscriber.setup import receive_limit
 from support.declared import apps
 
 TWO_WEEKS = str(14 * 86_400)
+HERE = "https://sqs.us-east-1.amazonaws.com/000000000000"
 REFUSABLE = (
     *("GetQueueUrl", "GetQueueAttributes", "ListTopics", "GetTopicAttributes"),
     *("ListSubscriptions", "GetSubscriptionAttributes"),
@@ -214,9 +215,7 @@ async def test_a_missing_queue(account: Account) -> None:
     assert "create_if_missing=True" in finding.remedy
 
 
-@pytest.mark.parametrize(
-    "reference", [arn("orders"), "https://sqs.us-east-1.amazonaws.com/000000000000/orders"]
-)
+@pytest.mark.parametrize("reference", [arn("orders"), f"{HERE}/orders"])
 async def test_a_missing_queue_by_url_or_arn(account: Account, reference: str) -> None:
     await make(account, "spent", MessageRetentionPeriod=TWO_WEEKS)
     finding = await only(an_app(reference), account, "PH101")
@@ -401,7 +400,7 @@ async def test_a_policy_that_is_checked_and_names_another_queue(account: Account
     await make(account, "other", MessageRetentionPeriod=TWO_WEEKS)
     app = an_app(redrive="check")
     assert "names none" in (await only(app, account, "PH204")).message
-    url = "https://sqs.us-east-1.amazonaws.com/000000000000/orders"
+    url = f"{HERE}/orders"
     await account.execute(SetQueueAttributes(url, {"RedrivePolicy": redrive("other")}))
     assert "names other" in (await only(app, account, "PH204")).message
     with pytest.raises(ConfigError):
@@ -412,7 +411,7 @@ async def test_a_policy_that_is_checked_and_names_another_queue(account: Account
 async def test_a_policy_that_is_written_over_another(account: Account) -> None:
     await make(account, "other", MessageRetentionPeriod=TWO_WEEKS)
     await sound(account)
-    url = "https://sqs.us-east-1.amazonaws.com/000000000000/orders"
+    url = f"{HERE}/orders"
     await account.execute(SetQueueAttributes(url, {"RedrivePolicy": redrive("other")}))
     finding = await only(an_app(), account, "PH205")
     assert "'other'" in finding.remedy
@@ -1016,3 +1015,70 @@ def test_whatever_is_declared_is_checked_and_nothing_changed(app: App, refused: 
         assert not [each for each in account.ledger if not each.action.startswith(("Get", "List"))]
 
     asyncio.run(checks())
+
+
+REFUSED_AT_THE_START = {"PH101", "PH102", "PH204", "PH206", "PH305", "PH401", "PH402"}
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    made=st.sets(st.sampled_from(["orders", "spent", "other", "shipped", "news"])).map(sorted),
+    leads_to=st.sampled_from(["", "spent", "other"]),
+    receives=st.integers(1, 25),
+    visibility=st.sampled_from(["0", "30"]),
+    allow=st.sampled_from(["", "denyAll", "allowAll"]),
+    declared=st.sampled_from([None, "write", "check"]),
+    publish=st.sampled_from([None, "shipped", Topic("news")]),
+    mode=st.sampled_from(["raw", "auto"]),
+    refused=st.sampled_from([None, None, "GetQueueUrl", "GetQueueAttributes", "ListSubscriptions"]),
+)
+def test_a_service_without_errors_starts(
+    made: list[str],
+    leads_to: str,
+    receives: int,
+    visibility: str,
+    allow: str,
+    declared: Any,
+    publish: Any,
+    mode: Any,
+    refused: str | None,
+) -> None:
+    """Whatever the start refuses has been found before, and what is said to be refused is."""
+
+    async def tries() -> None:
+        account = Account(clock=VirtualClock())
+        for name in made:
+            if name == "news":
+                await account.execute(CreateTopic("news"))
+            elif name != "orders":
+                await make(account, name)
+        if "orders" in made:
+            url = await make(account, "orders", VisibilityTimeout=visibility)
+            if leads_to in made:
+                policy = {"RedrivePolicy": redrive(leads_to, receives)}
+                await account.execute(SetQueueAttributes(url, policy))
+        if allow and "spent" in made:
+            policy = {"RedriveAllowPolicy": json.dumps({"redrivePermission": allow})}
+            await account.execute(SetQueueAttributes(f"{HERE}/spent", policy))
+        queue = Queue("orders", sns=mode)
+        options = {} if declared is None else {"redrive": declared}
+        attempts = None if declared is None else 5
+        app = an_app(queue, max_attempts=attempts, publish=publish, **options)
+        if refused is not None:
+            account.faults.refuse(refused, "AccessDenied", times=None)
+        findings = await check(app, account)
+        errors = {each.code for each in findings if each.severity == "error"}
+        try:
+            async with app.running(account):
+                started = True
+        except (ConfigError, ServiceError):
+            started = False
+        assert started or errors
+        assert not started or not errors & REFUSED_AT_THE_START
+
+    asyncio.run(tries())
+
+
+def test_every_code_is_planted() -> None:
+    planted = set(re.findall(r'"(PH\d+)"', Path(__file__).read_text()))
+    assert planted >= KINDS.keys()

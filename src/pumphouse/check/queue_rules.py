@@ -110,7 +110,7 @@ def _make_or_name(queue: Queue, facts: QueueFacts) -> str:
     if facts.other_kind:
         return f"there is a queue {facts.other_kind}: read that one, or create this one"
     if queue.name != queue.known_as.name:
-        return "create it, or correct the URL or ARN"
+        return "create it, correct the URL or ARN, or have its owner permit these credentials"
     return f"create it, or declare Queue({queue.name!r}, create_if_missing=True)"
 
 
