@@ -267,6 +267,28 @@ async def test_a_level_that_is_off_costs_no_record(log: pytest.LogCaptureFixture
     assert len([r for r in log.records if r.name == "shop.audit"]) == 1
 
 
+async def test_a_log_that_fails_fails_no_message(log: pytest.LogCaptureFixture) -> None:
+    audit = logging.getLogger("shop.audit")
+
+    def broken(record: logging.LogRecord) -> bool:
+        raise OSError("the disk is full")
+
+    audit.addFilter(broken)
+    app = App(middleware=[Logging(logger=audit)])
+
+    @app.subscriber("q")
+    async def handle(text: str) -> None: ...
+
+    try:
+        async with app.in_process() as account:
+            await account.send("q", "x")
+            await account.settle()
+    finally:
+        audit.removeFilter(broken)
+    assert len(handle.calls) == 1
+    assert "could not be logged" in log.text
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

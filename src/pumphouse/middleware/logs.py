@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from contextvars import ContextVar
 
 from pumphouse.clock import Clock, RealClock
@@ -21,6 +20,7 @@ from pumphouse.subscriber.chain import CallNext, CallNextBatch, Surroundings, ma
 from pumphouse.subscriber.outcomes import Ack, Outcome, Retry, describe
 
 LOGGER = "pumphouse.messages"
+_own = logging.getLogger("pumphouse.middleware")
 
 _current: ContextVar[Sequence[Message]] = ContextVar("pumphouse_logged_messages")
 
@@ -74,13 +74,16 @@ class Logging:
         """Around one message."""
         messages = (message,)
         started = self._clock.monotonic()
-        with _about(messages):
+        token = _current.set(messages)
+        try:
             try:
                 outcome = await call_next(message)
             except BaseException as error:
                 self._failed(messages, error, started)
                 raise
             self._ended(messages, (outcome,), started)
+        finally:
+            _current.reset(token)
         return outcome
 
     async def receive_batch(
@@ -88,13 +91,16 @@ class Logging:
     ) -> list[Outcome]:
         """Around one batch."""
         started = self._clock.monotonic()
-        with _about(messages):
+        token = _current.set(messages)
+        try:
             try:
                 outcomes = await call_next(messages)
             except BaseException as error:
                 self._failed(messages, error, started)
                 raise
             self._ended(messages, outcomes, started)
+        finally:
+            _current.reset(token)
         return outcomes
 
     def _ended(
@@ -143,31 +149,38 @@ class Logging:
         reason: str,
         error: BaseException | None = None,
     ) -> None:
-        fields: dict[str, object] = {
-            **_ids(message),
-            "attempt": message.attempt,
-            "receive_count": message.receive_count,
-            "duration_seconds": round(seconds, 6),
-            "outcome": outcome,
-            "reason": reason,
-        }
+        fields = _ids(message)
+        fields["attempt"] = message.attempt
+        fields["receive_count"] = message.receive_count
+        fields["duration_seconds"] = round(seconds, 6)
+        fields["outcome"] = outcome
+        fields["reason"] = reason
         if batch_size > 1:
             fields["batch_size"] = batch_size
         if self._bodies:
             fields["body"] = message.body[: self._body_bytes].decode(errors="replace")
             fields["body_size"] = len(message.body)
-        self._logger.log(
+        record = self._logger.makeRecord(  # as `log` does, without the search for the caller
+            self._logger.name,
             level,
+            __file__,
+            0,
             "%s: message %s, attempt %d: %s in %.3f s%s",
-            message.queue,
-            message.message_id,
-            message.attempt,
-            outcome,
-            seconds,
-            f": {reason}" if reason else "",
-            exc_info=error,
+            (
+                message.queue,
+                message.message_id,
+                message.attempt,
+                outcome,
+                seconds,
+                f": {reason}" if reason else "",
+            ),
+            (type(error), error, error.__traceback__) if error is not None else None,
             extra=fields,
         )
+        try:
+            self._logger.handle(record)
+        except Exception:  # a filter or a handler of the user's: no reason to run it again
+            _own.exception("message %s could not be logged", message.message_id)
 
     def __repr__(self) -> str:
         return f"Logging(logger={self._logger.name!r})"
@@ -201,12 +214,3 @@ def _ids(message: Message) -> dict[str, object]:
         "group_id": message.group_id,
         "correlation_id": message.correlation_id,
     }
-
-
-@contextmanager
-def _about(messages: Sequence[Message]) -> Iterator[None]:
-    token = _current.set(messages)
-    try:
-        yield
-    finally:
-        _current.reset(token)
