@@ -52,3 +52,5 @@ def set_up(
     handler = handler or logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    if level > logging.DEBUG:
+        logging.getLogger("botocore").setLevel(logging.WARNING)  # where it found credentials

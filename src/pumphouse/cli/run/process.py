@@ -45,8 +45,7 @@ def run_here(options: Options) -> int:
     such app."""
     feed = local.Feed(options.send, options.group_by)
     console = None if options.plain else terminal()
-    if console is None:
-        logs.set_up(options.level, logs.formatter(options.log_format))
+    logs.set_up(options.level, logs.formatter(options.log_format))
     app = load_or_tell(options.target)
     if app is None:
         return FAILED

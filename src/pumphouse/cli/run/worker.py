@@ -84,7 +84,8 @@ async def _reporting(
         state = (report.snapshot.state, report.holds_nothing)
         if state == last and now - told_at < REPORT_SECONDS:
             return
-        if writer.transport.get_write_buffer_size() < MAX_LINE_BYTES:
+        transport = writer.transport
+        if not transport.is_closing() and transport.get_write_buffer_size() < MAX_LINE_BYTES:
             writer.write(encode(report))
             last, told_at = state, now
 
@@ -96,13 +97,14 @@ async def _reporting(
     async def keep_obeying() -> None:
         asking: asyncio.Task[None] | None = None
         try:
-            while text := await reader.readline():
-                order = msgspec.json.decode(text, type=Order)
-                if asking is not None:
-                    asking.cancel()
-                    asking = None
-                if order.waiting_every:
-                    asking = asyncio.create_task(monitor.keep_asking(order.waiting_every))
+            with suppress(OSError):  # which says the same as the end of what it reads
+                while text := await reader.readline():
+                    order = msgspec.json.decode(text, type=Order)
+                    if asking is not None:
+                        asking.cancel()
+                        asking = None
+                    if order.waiting_every:
+                        asking = asyncio.create_task(monitor.keep_asking(order.waiting_every))
         finally:
             if asking is not None:
                 asking.cancel()
