@@ -134,3 +134,20 @@ def test_a_folder_that_is_not_there(command: Command) -> None:
     code, out, err = command("described", "-o", "nowhere/a.json")
     assert (code, out) == (1, "")
     assert "nowhere" in err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such files")
+def test_what_is_no_file_and_what_is_behind_a_link(command: Command, tmp_path: Path) -> None:
+    assert command("described", "-o", os.devnull) == (0, "", "")
+    assert Path(os.devnull).is_char_device()
+    (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
+    assert command("described", "-o", "link.json") == (0, "", "")
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "real.json").read_text())["asyncapi"] == "3.0.0"
+
+
+def test_a_folder_is_no_file(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    code, out, err = command("described", "-o", "folder")
+    assert (code, out) == (1, "")
+    assert "folder" in err

@@ -68,7 +68,12 @@ def _format(options: Options) -> Format:
 
 
 def _write(path: Path, text: str) -> None:
-    """All of it or nothing: whoever reads the file never sees a part."""
+    """All of it or nothing: whoever reads the file never sees a part. What is no file, a pipe or
+    `/dev/stdout`, is written to as it is."""
+    path = path.resolve()  # behind a link is what was meant
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
