@@ -139,24 +139,18 @@ def measure(body: str, attributes: Attributes | None) -> tuple[int, str, str | N
             f"{len(attributes)} message attributes ({', '.join(sorted(map(str, attributes)))}), "
             f"and SQS takes at most {MAX_ATTRIBUTES}"
         )
-    try:
-        names = sorted(attributes)
-    except TypeError:
-        names = list(attributes)  # which of them is no text is said below
     parts: list[bytes] = []
     short = True
-    for name in names:
-        attribute = attributes[name]
+    for name, attribute in attributes.items():
         text = attribute.string_value
         if attribute.binary_value is None and type(text) is str and len(text) <= SHORT_TEXT:
             part = _part_of_short(name, attribute.data_type, text)
         else:
             short = False
             part = _part(name, attribute)
-        size += len(part) - DIGEST_FRAMING
         parts.append(part)
-    digest = _md5_of_short_parts(*parts) if short else md5_of_parts(*parts)
-    return size, md5_of_body, digest
+    more, md5_of_attributes = _sum_up_short(*parts) if short else _sum_up(*parts)
+    return size + more, md5_of_body, md5_of_attributes
 
 
 def _part(name: str, attribute: MessageAttributeValue) -> bytes:
@@ -165,6 +159,11 @@ def _part(name: str, attribute: MessageAttributeValue) -> bytes:
     if (fault := _attribute_fault(name, data_type, text, data)) is not None:
         raise UsageError(fault)
     return digest_part(name, attribute)
+
+
+def _sum_up(*parts: bytes) -> tuple[int, str]:
+    """The size of attributes and their MD5."""
+    return sum(map(len, parts)) - DIGEST_FRAMING * len(parts), md5_of_parts(*parts)
 
 
 def _attribute_fault(name: str, data_type: str, text: str | None, data: bytes | None) -> str | None:
@@ -197,4 +196,4 @@ def _part_of_short(name: str, data_type: str, text: str) -> bytes:
     return _part(name, MessageAttributeValue(data_type, text))
 
 
-_md5_of_short_parts = lru_cache(maxsize=1024)(md5_of_parts)
+_sum_up_short = lru_cache(maxsize=1024)(_sum_up)

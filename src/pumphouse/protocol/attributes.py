@@ -49,7 +49,7 @@ def md5_of_attributes(attributes: Mapping[str, MessageAttributeValue] | None) ->
     """
     if not attributes:
         return None
-    return md5_of_parts(*(digest_part(name, attributes[name]) for name in sorted(attributes)))
+    return md5_of_parts(*(digest_part(name, value) for name, value in attributes.items()))
 
 
 DIGEST_FRAMING = 13
@@ -68,8 +68,13 @@ def digest_part(name: str, attribute: MessageAttributeValue) -> bytes:
 
 
 def md5_of_parts(*parts: bytes) -> str:
-    """The digest of attributes, their parts in the order of their names."""
-    return md5(b"".join(parts), usedforsecurity=False).hexdigest()
+    """The digest of attributes whose parts these are, in any order."""
+    return md5(b"".join(sorted(parts, key=_name)), usedforsecurity=False).hexdigest()
+
+
+def _name(part: bytes) -> bytes:
+    """The name that a part begins with, behind its length."""
+    return part[4 : 4 + int.from_bytes(part[:4])]
 
 
 @lru_cache(maxsize=1024)

@@ -8,7 +8,7 @@ tenants, each tenant's in the order in which they came, and nobody passes the on
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic
 
 from pumphouse.sink.entry import DONE, PARKED, E, Limits
@@ -38,43 +38,42 @@ class Admission(Generic[E]):
         self.bytes = 0
         self.parked = 0
 
-    def refusal(self, tenant: str, size: int) -> str | None:
-        """What keeps an entry out (a ceiling, or others who came first and wait for room), in
-        words; None where there is room."""
+    def enter(self, entry: E) -> str | None:
+        """Count an entry in; or say in words what keeps it out: a ceiling, or others who came
+        first and wait for room."""
         limits = self._limits
         inside = self.inside
+        size = entry.size
         if inside >= limits.batch_queue_max:
             return f"batch_queue_max: {limits.batch_queue_max} messages are waiting"
         if inside and self.bytes + size > limits.batch_queue_max_bytes:
             return f"batch_queue_max_bytes: {self.bytes} bytes are waiting"
         if self._ring:
             return "others wait for room"
+        tenant = entry.tenant
         guest = self._guests.get(tenant)
         if guest is None:
-            return None
-        if guest.inside >= limits.batch_queue_tenant_max:
+            guest = self._guests[tenant] = _Guest(tenant)
+        elif guest.inside >= limits.batch_queue_tenant_max:
             return f"batch_queue_tenant_max: {guest.inside} messages of tenant {tenant!r} wait"
-        return f"others of tenant {tenant!r} wait for room" if guest.waiting else None
-
-    def enter(self, entry: E) -> None:
-        """Count an entry in. Whether there is room is asked with `refusal` first."""
-        guest = self._guests.get(entry.tenant)
-        if guest is None:
-            guest = self._guests[entry.tenant] = _Guest(entry.tenant)
+        elif guest.waiting:
+            return f"others of tenant {tenant!r} wait for room"
         guest.inside += 1
-        self.inside += 1
-        self.bytes += entry.size
+        self.inside = inside + 1
+        self.bytes += size
+        return None
 
-    def leave(self, entry: E) -> None:
-        """Count an entry out; `next` has who may come in for it."""
-        self.inside -= 1
-        self.bytes -= entry.size
-        guest = self._guests[entry.tenant]
-        guest.inside -= 1
-        if guest.parked:
-            self._call(guest)
-        elif not guest.inside and not guest.called:
-            del self._guests[guest.name]
+    def leave(self, entries: Iterable[E]) -> None:
+        """Count entries out; `next` has who may come in for them."""
+        for entry in entries:
+            self.inside -= 1
+            self.bytes -= entry.size
+            guest = self._guests[entry.tenant]
+            guest.inside -= 1
+            if guest.parked:
+                self._call(guest)
+            elif not guest.inside and not guest.called:
+                del self._guests[guest.name]
 
     def park(self, entry: E) -> None:
         """Let an entry wait for room."""
@@ -115,7 +114,9 @@ class Admission(Generic[E]):
             entry = guest.parked.popleft()
             guest.waiting -= 1
             self.parked -= 1
-            self.enter(entry)
+            guest.inside += 1
+            self.inside += 1
+            self.bytes += entry.size
             ring.rotate(-1)
             yield entry
 

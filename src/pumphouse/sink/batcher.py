@@ -124,9 +124,8 @@ class Batcher:
             self._settle_in(loop)
         schedule = self._schedule
         now = self._clock.monotonic()
-        reason = schedule.admission.refusal(entry.tenant, entry.size)
+        reason = schedule.admit(entry, now)
         if reason is None:
-            schedule.admit(entry, now)
             if self._closing or schedule.is_full() or self._timer_at > now + self._linger:
                 self._pump(now)
         elif wait:

@@ -77,31 +77,35 @@ class Composer:
             tenant = tenant or envelope.tenant_id
             source = source or envelope.source_id
             replay_id = replay_id or envelope.replay_id
+        text = content.lay_out(encode_body(body), given)
+        if envelope is not None:
+            add_optional(given, envelope.attributes(self._settings.attribute_prefix), places)
+        size, md5_of_body, md5_of_attributes = content.measure(text, given)
         message = Outgoing(
             asyncio.get_running_loop().create_future(),
-            0,
+            size,
             tenant or "",
             "",
             original=original,
-            body=content.lay_out(encode_body(body), given),
+            body=text,
             attributes=given,
+            md5_of_body=md5_of_body,
+            md5_of_attributes=md5_of_attributes,
             id=id,
             source=source,
             replay_id=replay_id,
         )
-        if envelope is not None:
-            add_optional(given, envelope.attributes(self._settings.attribute_prefix), places)
         if (add := self._settings.add_attributes) is not None:
             add_optional(given, _asked("add_attributes", add, message), places)
+            _measure(message)
+        if not given:
+            message.attributes = None
         if trace_header:
             message.system_attributes = _trace(trace_header)
         if delay is not None:
             message.delay = check_delay(delay, fifo=self._fifo)
         if self._kind == "topic" or subject is not None or message_structure is not None:
             check_for_topic(message, self._queue, self._kind, subject, message_structure)
-        _measure(message)
-        if not given:
-            message.attributes = None
         self._address(message, tenant, group_id, deduplication_id)
         return message
 
@@ -194,6 +198,6 @@ def _trace(header: str) -> Attributes:
 
 
 def _measure(message: Outgoing) -> None:
-    """Write down what depends on body and attributes, which are final now; they are checked."""
+    """Write down anew what depends on body and attributes."""
     measured = content.measure(message.body, message.attributes)
     message.size, message.md5_of_body, message.md5_of_attributes = measured

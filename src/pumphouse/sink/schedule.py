@@ -73,23 +73,18 @@ class Schedule(Generic[E]):
 
     # --- in ---------------------------------------------------------------------------------
 
-    def admit(self, entry: E, now: float) -> None:
-        """Let an entry in. Whether there is room is asked with `admission.refusal` first."""
-        self.admission.enter(entry)
-        self._enter(entry, now)
+    def admit(self, entry: E, now: float) -> str | None:
+        """Let an entry in; or say in words what keeps it out."""
+        if (reason := self.admission.enter(entry)) is None:
+            entry.arrived = now
+            self._put(entry)
+        return reason
 
     def admit_parked(self, now: float) -> None:
         """Let in as many of those who wait for room as there is room for."""
         for entry in self.admission.next():
-            self._enter(entry, now)
-
-    def _enter(self, entry: E, now: float) -> None:
-        entry.arrived = now
-        name = entry.lane if self._exclusive else entry.tenant
-        lane = self._lanes.get(name)
-        if lane is None:
-            lane = self._lanes[name] = _Lane(name)
-        self._append(lane, entry)
+            entry.arrived = now
+            self._put(entry)
 
     # --- out --------------------------------------------------------------------------------
 
@@ -113,36 +108,44 @@ class Schedule(Generic[E]):
             return None
         batch: list[E] = []
         touched: list[_Lane[E]] = []
+        exclusive = self._exclusive
+        most = limits.batch_max_entries
         room = limits.batch_max_bytes
-        ring = self._ring
-        while len(batch) < limits.batch_max_entries and (tenant := self._next_tenant()) is not None:
-            lane = tenant.lanes[0]
-            entry = lane.head()
+        while len(batch) < most and (turn := self._next_turn()) is not None:
+            tenant, lane, entry = turn
             if batch and (entry.size > room or entry.alone):
                 break
-            lane.entries.popleft()
-            lane.live -= 1
-            lane.bytes -= entry.size
-            self._ready -= 1
-            self._ready_bytes -= entry.size
-            entry.state = SENT
-            batch.append(entry)
-            room -= entry.size
-            if self._exclusive:
+            others = len(self._ring) > 1 or len(tenant.lanes) > 1  # with whom to take turns
+            while True:
+                lane.entries.popleft()
+                lane.live -= 1
+                lane.bytes -= entry.size
+                room -= entry.size
+                entry.state = SENT
+                batch.append(entry)
+                if others or entry.alone or not lane.live or len(batch) == most:
+                    break
+                head = lane.head()
+                if head.size > room or head.alone or head.tenant != tenant.name:
+                    break
+                entry = head
+            if exclusive:
                 touched.append(lane)
-            ring.rotate(-1)
-            if lane.live and lane.head().tenant == tenant.name:
-                if len(tenant.lanes) > 1:
+            self._ring.rotate(-1)
+            if lane.live and (not exclusive or lane.head().tenant == tenant.name):
+                if others:
                     tenant.lanes.rotate(-1)
             else:
                 tenant.lanes.popleft()
                 lane.offered = False
                 if lane.live:
                     self._offer(lane)
-                elif not self._exclusive:
+                elif not exclusive:
                     del self._lanes[lane.name]
             if entry.alone:
                 break
+        self._ready -= len(batch)
+        self._ready_bytes -= limits.batch_max_bytes - room
         for lane in touched:
             if not lane.busy:
                 lane.busy = True
@@ -166,14 +169,13 @@ class Schedule(Generic[E]):
             else:
                 entry.state = LATER
                 heapq.heappush(self._later, (when, next(self._order), entry))
-        done: set[str] = set()
-        for entry in batch:
-            if self._exclusive and entry.lane not in done:
-                done.add(entry.lane)
-                self._free(self._lanes[entry.lane], again.get(entry.lane, ()))
-            if entry.state == SENT:
-                entry.state = DONE
-                self.admission.leave(entry)
+        if self._exclusive:
+            for name in dict.fromkeys(entry.lane for entry in batch):
+                self._free(self._lanes[name], again.get(name, ()))
+        done = [entry for entry in batch if entry.state == SENT]
+        for entry in done:
+            entry.state = DONE
+        self.admission.leave(done)
         self.wake(now)
         self.admit_parked(now)
 
@@ -184,10 +186,7 @@ class Schedule(Generic[E]):
             if isinstance(item, _Lane):
                 self._open(item)
             elif item.state == LATER:
-                lane = self._lanes.get(item.tenant)
-                if lane is None:
-                    lane = self._lanes[item.tenant] = _Lane(item.tenant)
-                self._append(lane, item, first=True)
+                self._put(item, first=True)
 
     def withdraw(self, entry: E, now: float) -> bool:
         """Take an entry back that no request is carrying; False where it is too late for that."""
@@ -208,7 +207,7 @@ class Schedule(Generic[E]):
         elif entry.state != LATER:
             return False
         entry.state = DONE
-        self.admission.leave(entry)
+        self.admission.leave((entry,))
         self.admit_parked(now)
         return True
 
@@ -237,7 +236,12 @@ class Schedule(Generic[E]):
 
     # --- lanes, tenants and the index of the oldest -----------------------------------------
 
-    def _append(self, lane: _Lane[E], entry: E, *, first: bool = False) -> None:
+    def _put(self, entry: E, *, first: bool = False) -> None:
+        """Let an entry wait in its lane, behind the others or before them."""
+        name = entry.lane if self._exclusive else entry.tenant
+        lane = self._lanes.get(name)
+        if lane is None:
+            lane = self._lanes[name] = _Lane(name)
         entry.state = WAITING
         if first:
             lane.entries.appendleft(entry)
@@ -289,16 +293,18 @@ class Schedule(Generic[E]):
         tenant.lanes.append(lane)
         lane.offered = True
 
-    def _next_tenant(self) -> _Tenant[E] | None:
-        """The tenant whose turn it is, its next usable lane in front; drops what is spent."""
+    def _next_turn(self) -> tuple[_Tenant[E], _Lane[E], E] | None:
+        """The tenant whose turn it is, its next usable lane, which is in front, and the head of
+        that; drops what is spent."""
         ring = self._ring
         while ring:
             tenant = ring[0]
             while tenant.lanes:
                 lane = tenant.lanes[0]
                 if lane.live and not lane.busy:
-                    if lane.head().tenant == tenant.name:
-                        return tenant
+                    entry = lane.head()
+                    if entry.tenant == tenant.name:
+                        return tenant, lane, entry
                     tenant.lanes.popleft()
                     self._offer(lane)  # withdrawals changed whose turn its head is
                     continue
