@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pumphouse import App, Drop, Queue, Reject, Retry, UsageError
+from pumphouse import App, Drop, Queue, Reject, Reply, Retry, UsageError
 from pumphouse.account import Account
 from pumphouse.clock import VirtualClock
 from pumphouse.middleware import JsonFormatter, Logging, MessageContext, TimeLimit, json_logging
@@ -300,6 +300,30 @@ async def test_a_log_that_fails_fails_no_message(log: pytest.LogCaptureFixture) 
 def test_options_are_checked(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         Logging(**options)
+
+
+async def test_what_is_published_is_logged_where_that_is_wanted(
+    log: pytest.LogCaptureFixture,
+) -> None:
+    app = App(middleware=[Logging(publish_level=logging.INFO)])
+
+    @app.subscriber("q", publish="replies.fifo", retry=1)
+    async def handle(text: str) -> Reply:
+        return Reply("secret", group_id="g")
+
+    log.handler.addFilter(MessageContext())
+    async with app.in_process() as account:
+        account.faults.refuse("SendMessageBatch", "AccessDenied", "not you", times=1)
+        await account.send("q", "x")
+        await account.settle()
+    failed, retried, sent, done = about_messages(log)
+    assert (failed.outcome, failed.destination) == ("failed", "replies.fifo")
+    assert "AccessDenied" in failed.reason
+    assert (sent.outcome, sent.sent_group_id, sent.queue) == ("sent", "g", "q")
+    assert sent.sent_message_id == account.sent("replies.fifo")[0].message_id
+    assert sent.message_id == retried.message_id == done.message_id  # of what is being handled
+    assert "secret" not in log.text
+    assert "secret" not in repr([record.__dict__ for record in log.records])
 
 
 # --- the records of handlers --------------------------------------------------------------------

@@ -9,15 +9,19 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 from pumphouse.clock import Clock, RealClock
 from pumphouse.content import UndecodableError
 from pumphouse.errors import UsageError
-from pumphouse.model import Message
+from pumphouse.model import Message, Receipt
 from pumphouse.subscriber.chain import CallNext, CallNextBatch, Surroundings, mark_logged
 from pumphouse.subscriber.outcomes import Ack, Outcome, Retry, describe
+
+if TYPE_CHECKING:
+    from pumphouse.publishers import Outgoing
 
 LOGGER = "pumphouse.messages"
 _own = logging.getLogger("pumphouse.middleware")
@@ -39,6 +43,10 @@ class Logging:
     "lost") and `reason`; an error is logged with its traceback, and by nobody else then. Of a batch
     every message has its own record, with the `duration_seconds` of the whole and its
     `batch_size`. Put it outermost, so that it sees what is carried out.
+
+    What is published is logged at `publish_level` (debug), with `destination`, `outcome` ("sent",
+    "failed"), `sent_message_id`, `sent_group_id`, `duration_seconds` and `reason`. An error goes on
+    to whoever published.
     """
 
     def __init__(
@@ -47,17 +55,20 @@ class Logging:
         logger: logging.Logger | str = LOGGER,
         level: int = logging.INFO,
         failure_level: int = logging.WARNING,
+        publish_level: int = logging.DEBUG,
         bodies: bool = False,
         body_bytes: int = 1_024,
     ) -> None:
         if isinstance(body_bytes, bool) or not isinstance(body_bytes, int) or body_bytes < 1:
             raise UsageError(f"body_bytes is a number of bytes, at least 1; not {body_bytes!r}")
-        for name, value in (("level", level), ("failure_level", failure_level)):
+        levels = {"level": level, "failure_level": failure_level, "publish_level": publish_level}
+        for name, value in levels.items():
             if isinstance(value, bool) or not isinstance(value, int):
                 raise UsageError(f"{name} is a level of logging (logging.INFO, …), not {value!r}")
         self._logger = logging.getLogger(logger) if isinstance(logger, str) else logger
         self._level = level
         self._failure_level = failure_level
+        self._publish_level = publish_level
         self._bodies = bodies
         self._body_bytes = body_bytes
         self._clock: Clock = RealClock()
@@ -102,6 +113,38 @@ class Logging:
         finally:
             _current.reset(token)
         return outcomes
+
+    async def publish(
+        self, outgoing: Outgoing, call_next: Callable[[Outgoing], Awaitable[Receipt]]
+    ) -> Receipt:
+        """Around the sending of one message."""
+        if not self._logger.isEnabledFor(self._publish_level):
+            return await call_next(outgoing)
+        to = outgoing.destination
+        fields: dict[str, object] = {
+            "destination": to if isinstance(to, str) else to.reference,
+            "sent_group_id": outgoing.group_id,
+        }
+        if self._bodies:
+            body = outgoing.body
+            fields.update(self._body_of(body.encode() if isinstance(body, str) else body))
+        started = self._clock.monotonic()
+        try:
+            receipt = await call_next(outgoing)
+        except Exception as error:
+            fields["outcome"], fields["reason"] = "failed", describe(error)
+            self._log_sent(fields, started)
+            raise
+        fields["outcome"], fields["sent_message_id"] = "sent", receipt.message_id
+        self._log_sent(fields, started)
+        return receipt
+
+    def _log_sent(self, fields: dict[str, object], started: float) -> None:
+        seconds = self._clock.monotonic() - started
+        fields["duration_seconds"] = round(seconds, 6)
+        reason = f": {fields['reason']}" if "reason" in fields else ""
+        args = (fields["destination"], fields["outcome"], seconds, reason)
+        self._make(self._publish_level, "%s: %s in %.3f s%s", args, fields)
 
     def _ended(
         self, messages: Sequence[Message], outcomes: Sequence[Outcome], started: float
@@ -158,29 +201,38 @@ class Logging:
         if batch_size > 1:
             fields["batch_size"] = batch_size
         if self._bodies:
-            fields["body"] = message.body[: self._body_bytes].decode(errors="replace")
-            fields["body_size"] = len(message.body)
-        record = self._logger.makeRecord(  # as `log` does, without the search for the caller
-            self._logger.name,
-            level,
-            __file__,
-            0,
-            "%s: message %s, attempt %d: %s in %.3f s%s",
-            (
-                message.queue,
-                message.message_id,
-                message.attempt,
-                outcome,
-                seconds,
-                f": {reason}" if reason else "",
-            ),
-            (type(error), error, error.__traceback__) if error is not None else None,
-            extra=fields,
+            fields.update(self._body_of(message.body))
+        args = (
+            message.queue,
+            message.message_id,
+            message.attempt,
+            outcome,
+            seconds,
+            f": {reason}" if reason else "",
         )
+        self._make(level, "%s: message %s, attempt %d: %s in %.3f s%s", args, fields, error)
+
+    def _body_of(self, body: bytes) -> dict[str, object]:
+        shown = body[: self._body_bytes].decode(errors="replace")
+        return {"body": shown, "body_size": len(body)}
+
+    def _make(
+        self,
+        level: int,
+        text: str,
+        args: tuple[object, ...],
+        fields: dict[str, object],
+        error: BaseException | None = None,
+    ) -> None:
+        """Log as `Logger.log` does, without the search for the caller, which takes longest."""
+        logger = self._logger
+        shown = None if error is None else (type(error), error, error.__traceback__)
         try:
-            self._logger.handle(record)
-        except Exception:  # a filter or a handler of the user's: no reason to run it again
-            _own.exception("message %s could not be logged", message.message_id)
+            logger.handle(
+                logger.makeRecord(logger.name, level, __file__, 0, text, args, shown, extra=fields)
+            )
+        except Exception:  # a filter or a handler of the user's: no reason to run a message again
+            _own.exception("a record could not be logged: %s", text % args)
 
     def __repr__(self) -> str:
         return f"Logging(logger={self._logger.name!r})"
