@@ -323,9 +323,9 @@ def test_json_lines_have_a_time_a_level_and_the_worker(
         assert run.end(signal.SIGTERM) == 0
     records = [json.loads(line) for line in run.lines]
     failed = next(each for each in records if "on purpose" in each["message"])
-    assert failed["level"] == "warning"
+    assert failed["level"] == "WARNING"
     assert failed["worker"] == 1
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}.*", failed["time"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", failed["time"])
     assert "ValueError" in failed["error"]
     assert "shop: 0 handled, 1 retried" in records[-1]["message"]
 
