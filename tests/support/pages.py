@@ -14,6 +14,7 @@ import asyncio
 import importlib.util
 import inspect
 import json
+import logging
 import os
 import re
 import shlex
@@ -126,6 +127,7 @@ class Page:
         sys.modules[self._module.__name__] = self._module
         self._resources.callback(sys.modules.pop, self._module.__name__, None)
         self._resources.enter_context(_folder(self.folder))
+        self._resources.enter_context(_logging())
         self._runner = self._resources.enter_context(asyncio.Runner())
         return self
 
@@ -349,6 +351,18 @@ def _free_port() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return str(probe.getsockname()[1])
+
+
+@contextmanager
+def _logging() -> Iterator[None]:
+    """What a page does to the root logger ends with it."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 @contextmanager
