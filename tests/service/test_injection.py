@@ -513,3 +513,17 @@ async def test_outcomes_can_be_raised(caplog: pytest.LogCaptureFixture) -> None:
 def test_only_outcomes_can_be_raised(bad: Any) -> None:
     with pytest.raises(UsageError, match="takes Ack, Retry, Drop or Reject"):
         Settle(bad)
+
+
+async def test_a_handler_that_a_dependency_kept_from_being_called_has_no_call() -> None:
+    app, subscriber = dead_app()
+
+    def check(body: str) -> None:
+        if body == "bad":
+            raise LookupError("bad")
+
+    @subscriber
+    async def handle(body: str, _: Annotated[None, Depends(check)]) -> None: ...
+
+    await run(app, "good", "bad")
+    assert [call.payload for call in handle.calls] == ["good"]

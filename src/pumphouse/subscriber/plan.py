@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from pumphouse.app import App
 
 
+Around = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
 @dataclass(frozen=True, slots=True)
 class HandlerPlan:
     """What a handler takes, and in which place.
@@ -57,8 +60,11 @@ class HandlerPlan:
         self.payload_of(raw)
         header_reader(self.headers)(raw.message_attributes)
 
-    def bind(self, app: App | None, in_thread: InThread | None) -> Bound:
-        """What calls the handler in a run of the app; `in_thread` runs a plain one.
+    def bind(
+        self, app: App | None, in_thread: InThread | None, around: Around | None = None
+    ) -> Bound:
+        """What calls the handler in a run of the app; `in_thread` runs a plain one. `around` gives
+        what is called in the place of the function itself, its dependencies left aside.
 
         Raises `ConfigError` for state that the lifespan has not put, `UsageError` for an override
         whose parameters can't be filled.
@@ -67,7 +73,7 @@ class HandlerPlan:
         graph = graph_of(self.function, batch=self.batch, overrides=overrides)
         return Bound(
             call=caller(
-                self.function,
+                around(self.function) if around is not None else self.function,
                 graph,
                 [_provider(need, app) for need in graph.injected],
                 None if self.is_async else in_thread,

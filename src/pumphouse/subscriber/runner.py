@@ -46,6 +46,7 @@ from pumphouse.subscriber.outcomes import (
     outcome_of_value,
 )
 from pumphouse.subscriber.received import lease_of, received
+from pumphouse.subscriber.recording import Recorder, Recording
 from pumphouse.subscriber.stats import Stats
 from pumphouse.subscriber.subscription import Subscription
 from pumphouse.subscriber.threads import Threads
@@ -57,7 +58,6 @@ _log = logging.getLogger("pumphouse.subscriber")
 
 ReplyWith = Callable[[Subscription, object, Message], Awaitable[bool]]
 """Publishes what a handler returned; False where the subscription has no use for it."""
-Recorder = Callable[[Any, Message, Any], None]
 
 
 class Stopped:
@@ -94,7 +94,7 @@ class Runner:
         self._hooks = hooks
         self._stats = stats
         self._reply_with = reply
-        self._recorder = recorder
+        self._recording = Recording(recorder, STOPPED) if recorder is not None else None
         self._epoch = clock.now() - clock.monotonic()
         self._ignored_value = False
         self._threads = (
@@ -112,13 +112,14 @@ class Runner:
         Raises `ConfigError` and `UsageError` as `HandlerPlan.bind` does.
         """
         in_thread = partial(self._threads.to_the_end, clock=self._clock) if self._threads else None
-        self._bound = bound = self._plan.bind(self._app, in_thread)
+        around = self._recording.around if self._recording is not None else None
+        self._bound = bound = self._plan.bind(self._app, in_thread, around)
         # whether somebody sees the message, beside those who publish
-        self._shown = bool(self._chain or self._recorder or bound.wants_message)
+        self._shown = bool(self._chain or self._recording or bound.wants_message)
         # the way that costs nothing but the call
         self._direct = (
             self._chain is None
-            and self._recorder is None
+            and self._recording is None
             and self._subscription.timeout_seconds is None
         )
 
@@ -276,12 +277,17 @@ class Runner:
         delivery, original = context
         payload = self._payload_of(delivery, message, original)
         headers = self._headers_of(delivery, message, original) if self._bound.header_count else ()
-        if self._recorder is not None:
-            call = partial(self._bound.call, payload, message, headers)
-            value = await self._recorded(call, [payload], [message])
-        else:
-            value = await self._within_time(partial(self._bound.call, payload, message, headers))
+        call = partial(self._bound.call, payload, message, headers)
+        value = await self._called(call, [payload], [message])
         return ACK if value is None else await self._outcome_of_value(value, delivery)
+
+    async def _called(
+        self, call: Callable[[], Awaitable[Any]], payloads: list[Any], messages: Sequence[Any]
+    ) -> Any:
+        within_time = partial(self._within_time, call)
+        if self._recording is None:
+            return await within_time()
+        return await self._recording.of(within_time, payloads, messages)
 
     def _payload_of(self, delivery: Delivery, message: Any, original: Message | None) -> Any:
         if (
@@ -305,23 +311,6 @@ class Runner:
         ):
             changed = message.headers
         return self._bound.headers_of(delivery.restored or delivery.raw, changed)
-
-    async def _recorded(
-        self, call: Callable[[], Awaitable[Any]], payloads: list[Any], messages: Sequence[Any]
-    ) -> Any:
-        value: Any = STOPPED
-        try:
-            value = await self._within_time(call)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            value = error
-            raise
-        finally:
-            if self._recorder is not None:
-                for payload, message in zip(payloads, messages, strict=True):
-                    self._recorder(payload, message, value)
-        return value
 
     async def _judge(
         self, value: Any, _message: Message, context: tuple[Delivery, Message]
@@ -424,11 +413,7 @@ class Runner:
         if payloads:
             columns = self._bound.headers_of_batch(headers)
             call = partial(self._bound.call, payloads, good, columns)
-            value = await (
-                self._within_time(call)
-                if self._recorder is None
-                else self._recorded(call, payloads, good)
-            )
+            value = await self._called(call, payloads, good)
             left = [place for place in range(len(chosen)) if place not in outcomes]
             values = _values_of(value, len(left))
             deliveries = [chosen[place][0] for place in left]
