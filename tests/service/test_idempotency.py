@@ -35,6 +35,7 @@ from pumphouse.middleware import (
 )
 from pumphouse.protocol.operations import ReceiveMessage
 from pumphouse.subscriber.events import Handled
+from pumphouse.subscriber.outcomes import Settle
 from subscriber.processes import Result, run_processes
 from support.service import deleted, make_queue, receives, send
 
@@ -172,6 +173,20 @@ async def test_only_what_was_acknowledged_is_done(store: IdempotencyStore, said:
         await account.settle()
     again = isinstance(said, Retry | LookupError)
     assert [call.payload for call in handle.calls] == ["first", "first" if again else "second"]
+
+
+async def test_an_acknowledgement_that_is_raised_is_one(store: IdempotencyStore) -> None:
+    app = App(middleware=[Idempotency(store, key=by_order)])
+
+    @app.subscriber(QUEUE)
+    async def handle(text: str) -> None:
+        raise Settle(Ack())
+
+    async with app.in_process() as account:
+        for text in "ab":
+            await account.send("q", text, headers={"order": "1"})
+            await account.settle()
+    assert [call.payload for call in handle.calls] == ["a"]
 
 
 async def test_keys_are_the_queues_own_unless_a_scope_joins_them(store: IdempotencyStore) -> None:

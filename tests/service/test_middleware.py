@@ -14,6 +14,7 @@ from pumphouse import Ack, App, Drop, Message, Queue, Reject, Reply, Retry, Usag
 from pumphouse.account import Account
 from pumphouse.middleware import CallNext, CallNextBatch, Surroundings, TimeLimit
 from pumphouse.subscriber.events import Handled
+from pumphouse.subscriber.outcomes import Settle
 from support.service import make_queue, send
 
 
@@ -135,6 +136,42 @@ async def test_an_error_passes_through_and_can_be_answered() -> None:
     assert seen == ["inner ran after", "outer: LookupError('x')"]
     (dead,) = account.sent("dead")
     assert dead.attributes["pumphouse.reason"].string_value == "no x"
+
+
+async def test_an_outcome_that_is_raised_is_an_outcome_for_the_middleware() -> None:
+    seen: list[str] = []
+
+    async def settling(message: Message, call_next: CallNext) -> Any:
+        await call_next(message)
+        raise Settle(Drop("raised"))
+
+    app = App(middleware=[noting(seen, "outer"), settling, noting(seen, "inner")])
+
+    @app.subscriber("q")
+    async def handle(text: str) -> None:
+        raise Settle(Ack())
+
+    found = outcomes_of(app)
+    await run(app, "x")
+    assert seen == [
+        "outer in",
+        "inner in",
+        "inner out: Ack()",
+        "outer out: Drop(reason='raised')",
+    ]
+    assert found == [("drop", "raised")]
+
+
+async def test_an_outcome_that_is_raised_is_one_for_the_whole_batch() -> None:
+    whole = Whole()
+    app = App(middleware=[whole])
+
+    @app.subscriber("q", batch=10, batch_window=1)
+    async def handle(texts: list[str]) -> None:
+        raise Settle(Drop("all"))
+
+    await run(app, "a", "b")
+    assert whole.seen == [(["a", "b"], [Drop("all"), Drop("all")])]
 
 
 async def test_an_error_of_a_middleware_is_a_failed_attempt_and_on_error_judges_it() -> None:

@@ -18,7 +18,7 @@ from pumphouse.clock import Clock
 from pumphouse.errors import UsageError
 from pumphouse.hooks import Hooks
 from pumphouse.model import Lease, Message
-from pumphouse.subscriber.outcomes import Outcome
+from pumphouse.subscriber.outcomes import Outcome, Settle
 
 CallNext: TypeAlias = Callable[[Message], Awaitable[Outcome]]
 CallNextBatch: TypeAlias = Callable[[list[Message]], Awaitable[list[Outcome]]]
@@ -119,6 +119,7 @@ class Chain:
 
     `last(item, context)` does what is in the middle. `judge(value, item, context)` turns what a
     middleware returned into a result of the same kind. `context` is whatever `run` was given.
+    Where results are outcomes (`settles`), one that is raised (`Settle`) is one that is returned.
     """
 
     def __init__(
@@ -126,25 +127,33 @@ class Chain:
         middleware: Sequence[Callable[..., Awaitable[Any]]],
         last: Callable[[Any, Any], Awaitable[Any]],
         judge: Callable[[Any, Any, Any], Awaitable[Any]],
+        *,
+        settles: bool = False,
     ) -> None:
         self._layers = tuple(middleware)
         self._depth = len(self._layers)
         self._last = last
         self._judge = judge
+        self._settles: tuple[type[Settle], ...] = (Settle,) if settles else ()
 
     async def run(self, item: Any, context: Any, place: int = 0) -> Any:
         """The result for one item, from the middleware at `place` inwards."""
         if place == self._depth:
-            return await self._last(item, context)
+            try:
+                return await self._last(item, context)
+            except self._settles as settled:
+                return await self._judge(settled.outcome, item, context)
         layer = self._layers[place]
         call_next = _Next(self, place, context)
         try:
             value = await layer(item, call_next)
             if value is None:  # it changes nothing
                 value = call_next.result()
-            return await self._judge(value, item, context)
+        except self._settles as settled:
+            value = settled.outcome
         finally:
             call_next.error = None  # its traceback leads back here
+        return await self._judge(value, item, context)
 
     def name(self, place: int) -> str:
         return _name(self._layers[place])

@@ -132,8 +132,8 @@ class Runner:
         if not found:
             return None
         if batch:
-            return Chain(found, self._handled_batch, self._judge_batch)
-        return Chain(found, self._handled, self._judge)
+            return Chain(found, self._handled_batch, self._judge_batch, settles=True)
+        return Chain(found, self._handled, self._judge, settles=True)
 
     @property
     def busy_threads(self) -> int:
