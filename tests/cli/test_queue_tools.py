@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from rich.console import Console
 
 from pumphouse import cli
 from pumphouse.account import Account
-from pumphouse.cli.queue_tools import safe
+from pumphouse.cli.queue_tools import queue_table, safe
 from pumphouse.protocol.operations import (
     ChangeMessageVisibilityBatch,
     DeleteMessageBatch,
@@ -26,6 +27,7 @@ from pumphouse.protocol.operations import (
     PurgeQueue,
     ReceiveMessage,
 )
+from pumphouse.queue_tools import QueueOverview
 from support.dead_letters import kill_all, put, queues
 from support.serving import Served, serving
 
@@ -112,6 +114,46 @@ def test_a_queue_without_permission_is_shown_and_told(command: Command, account:
     assert code == 1
     assert out.count("?") == 3
     assert "AccessDenied: not for you" in err
+
+
+WIDE = """\
+QUEUE                         VISIBLE  IN FLIGHT  DELAYED  OLDEST  DEAD LETTERS
+a-queue-with-a-long-name            ?          ?        ?       -
+orders-of-all-customers.fifo    1,234          5        0   2 min  -> orders-dead-letters.fifo x5
+"""
+NARROW = """\
+                                                  DEAD
+QUEUE        VISIBLE  IN FLIGHT  DELAYED  OLDEST  LETTERS
+a-queue-wit        ?          ?        ?       -
+h-a-long-na
+me
+orders-of-a    1,234          5        0   2 min  ->
+ll-customer                                       orders-dead
+s.fifo                                            -letters.fi
+                                                  fo x5
+"""
+
+
+@pytest.mark.parametrize(("width", "shown"), [(100, WIDE), (61, NARROW)])
+def test_the_table_on_a_wide_and_on_a_narrow_terminal(width: int, shown: str) -> None:
+    found = [
+        QueueOverview("a-queue-with-a-long-name", "u", "standard", problem="AccessDenied"),
+        QueueOverview(
+            "orders-of-all-customers.fifo",
+            "u",
+            "fifo",
+            visible=1_234,
+            in_flight=5,
+            delayed=0,
+            oldest_seconds=130,
+            dead_letter="orders-dead-letters.fifo",
+            max_receives=5,
+        ),
+    ]
+    console = Console(width=width, file=io.StringIO())
+    console.print(queue_table(found))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert "\n".join(line.rstrip() for line in lines) + "\n" == shown
 
 
 # --- peek and receive ---------------------------------------------------------------------------

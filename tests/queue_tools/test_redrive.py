@@ -9,7 +9,7 @@ import pytest
 
 from pumphouse.account import Account
 from pumphouse.clock import VirtualClock
-from pumphouse.errors import ConfigError, QueueDoesNotExist, UsageError
+from pumphouse.errors import ConfigError, QueueDoesNotExist, RefusedError, UsageError
 from pumphouse.protocol.operations import (
     CreateQueue,
     DeleteMessageBatch,
@@ -21,6 +21,7 @@ from pumphouse.protocol.operations import (
     StartMessageMoveTask,
 )
 from pumphouse.queue_tools import parse_condition, redrive
+from pumphouse.sink import Sink
 from support.dead_letters import contents, kill_all, passing, put, queues, text
 from support.service import count
 
@@ -388,3 +389,82 @@ async def test_without_the_permission_to_list_sources_it_takes_their_own_word(
     result = await passing(clock, redrive(account, dead))
     assert (result.way, result.moved) == ("move", 5)
     assert account.queue(queue).visible == 5
+
+
+async def test_what_a_sink_could_not_send_goes_where_it_was_meant_for(
+    account: Account, clock: VirtualClock
+) -> None:
+    for name in ("q.fifo", "failed.fifo"):
+        await account.execute(CreateQueue(name, {"FifoQueue": "true"}))
+    account.faults.fail_entries(SendMessageBatch, lambda entry: True, "InvalidMessageContents")
+    sink = Sink("q.fifo", account, on_dead_letter="failed.fifo", clock=clock)
+
+    async def send() -> None:
+        with pytest.raises(RefusedError):
+            await sink.send("a", group_id="g", headers={"h": "1"})
+        await sink.aclose()
+
+    await passing(clock, send())
+    assert account.queue("failed.fifo").visible == 1
+    result = await passing(clock, redrive(account, "failed.fifo"))
+    assert (result.way, result.moved, result.ok) == ("move", 1, True)
+    (message,) = await contents(account, "q.fifo")
+    assert (message.body, list(message.message_attributes)) == ("a", ["h"])
+
+
+async def test_a_note_that_leads_elsewhere_is_not_followed(
+    account: Account, clock: VirtualClock
+) -> None:
+    for name in ("q", "dead"):
+        await account.execute(CreateQueue(name))
+    for source in (
+        "arn:aws:sqs:us-east-1:999999999999:q",
+        "https://sqs.eu-west-1.amazonaws.com/000000000000/q",
+        "q.fifo",
+        "none",
+        "",
+    ):
+        notes = {"pumphouse.source": source} if source else {}
+        await put(account, "dead", f"to {source}", **notes)
+    await put(account, "dead", "good", **{"pumphouse.source": "q"})
+    result = await passing(clock, redrive(account, "dead"))
+    assert (result.moved, result.failed.count) == (1, 5)
+    assert sorted(reason.partition(";")[0] for _, reason in result.failed.first) == [
+        "it does not say which queue it came from",
+        "it names arn:aws:sqs:us-east-1:999999999999:q, which is elsewhere",
+        "it names https://sqs.eu-west-1.amazonaws.com/000000000000/q, which is elsewhere",
+        "it names q.fifo, which is of the other kind",
+        "the queue that it came from, none, does not exist",
+    ]
+    assert bodies(await contents(account, "q")) == ["good"]
+
+
+async def test_a_source_that_fails_ends_the_run_with_what_was_moved(
+    account: Account, clock: VirtualClock
+) -> None:
+    await queues(account, "q", dead="dead")
+    for number in range(300):
+        await put(account, "dead", str(number))
+
+    def progress(result: Any) -> None:
+        if result.moved >= 50:
+            account.faults.refuse(ReceiveMessage, "AccessDenied", "not any more", times=None)
+
+    result = await passing(clock, redrive(account, "dead", task=False, progress=progress))
+    assert "not any more" in result.ended
+    assert not result.ok
+    account.faults.clear()
+    moved, left = await contents(account, "q"), await contents(account, "dead")
+    assert len(moved) == result.moved
+    assert sorted(bodies(moved + left)) == sorted(str(number) for number in range(300))
+
+
+async def test_a_high_rate_has_several_workers(account: Account, clock: VirtualClock) -> None:
+    await queues(account, "q", dead="dead")
+    for number in range(500):
+        await put(account, "dead", str(number))
+    account.faults.delay(SendMessageBatch, 0.1, times=None)
+    began = clock.monotonic()
+    result = await passing(clock, redrive(account, "dead", rate=400, task=False))
+    assert result.moved == 500
+    assert 499 / 400 <= clock.monotonic() - began < 8

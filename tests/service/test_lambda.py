@@ -11,16 +11,18 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
+from pumphouse import Depends, Header, Queue, Router, State
 from pumphouse.account import Account
 from pumphouse.app import App
 from pumphouse.claim_check import ClaimCheck, DirectoryBlobStore
 from pumphouse.clock import VirtualClock
 from pumphouse.errors import ConfigError, CrossThreadError, UsageError
 from pumphouse.lambda_handler import BatchFailedError, LambdaHandler
+from pumphouse.middleware import Idempotency, MemoryStore
 from pumphouse.model import Message
 from pumphouse.protocol.operations import (
     ChangeMessageVisibilityBatch,
@@ -788,6 +790,98 @@ async def test_a_claim_check_is_fetched_and_left_in_the_store(lamb: Make, tmp_pa
     event = lambda_event("q", [Draft(body, attributes=attributes)])
     assert failed(await lamb(app, change_visibility=False).invoke(event)) == []
     assert any(path.is_file() for path in tmp_path.rglob("*"))
+
+
+class Database:
+    def __init__(self) -> None:
+        self.rows: list[str] = []
+
+
+_closed: list[str] = []
+
+
+async def session(database: Annotated[Database, State()]) -> AsyncIterator[list[str]]:
+    yield database.rows
+    _closed.append("session")
+
+
+async def test_dependencies_state_and_idempotency_work_across_invocations(
+    lamb: Make, account: Account
+) -> None:
+    database, closed = Database(), _closed
+    closed.clear()
+    app = App()
+
+    @app.lifespan
+    @asynccontextmanager
+    async def lifespan(app: App) -> AsyncIterator[None]:
+        app.state.put(database)
+        yield
+
+    @app.subscriber("q", middleware=[Idempotency(MemoryStore())])
+    async def handle(
+        payload: dict[str, int],
+        rows: Annotated[list[str], Depends(session)],
+        tenant: Annotated[str, Header("tenant")],
+    ) -> None:
+        rows.append(f"{tenant} {payload['id']}")
+
+    handler = lamb(app)
+    event = lambda_event("q", [Draft({"id": 1}, headers={"tenant": "acme"})])
+    for _ in range(2):  # Lambda brings a message twice now and then
+        assert failed(await handler.invoke(event)) == []
+    assert (database.rows, closed) == (["acme 1"], ["session"])
+
+
+async def test_envelopes_of_sns_are_opened(lamb: Make) -> None:
+    app = App()
+
+    @app.subscriber(Queue("q", sns="envelope"), undecodable="drop")
+    async def handle(payload: dict[str, int], message: Message) -> None:
+        assert message.headers == {"h": "1"}
+
+    envelope = {
+        "Type": "Notification",
+        "MessageId": "95df01b4-ee98-5cb9-9903-4c221d41eb5e",
+        "TopicArn": "arn:aws:sns:us-east-1:000000000000:t",
+        "Message": '{"id":1}',
+        "Timestamp": "2024-01-01T00:00:00.000Z",
+        "MessageAttributes": {"h": {"Type": "String", "Value": "1"}},
+    }
+    assert failed(await lamb(app).invoke(lambda_event("q", [envelope, "no envelope"]))) == []
+    assert [call.payload for call in handle.calls] == [{"id": 1}]
+
+
+async def test_what_is_no_attempt_does_not_use_them_up(lamb: Make, account: Account) -> None:
+    await make_queue(account, "dead")
+    app = App()
+
+    @app.subscriber("q", max_attempts=1, dead_letter="dead")
+    async def handle(payload: str) -> Retry:
+        return Retry(after=5, counts=False)
+
+    event = lambda_event("q", ["a"])
+    answer = await lamb(app, change_visibility=False).invoke(event)
+    assert failed(answer) == [event["Records"][0]["messageId"]]
+    assert account.sent("dead") == []
+
+
+async def test_routers_and_stacked_subscribers_are_found_by_their_own_names(lamb: Make) -> None:
+    router = Router(prefix="eu-")
+    app = App()
+
+    @router.subscriber("one")
+    @router.subscriber("two")
+    async def handle(payload: str, message: Message) -> None:
+        assert message.queue == f"eu-{payload}"
+
+    app.include_router(router)
+    handler = lamb(app)
+    for name in ("one", "two"):
+        assert failed(await handler.invoke(lambda_event(f"eu-{name}", [name]))) == []
+    with pytest.raises(UsageError, match="no subscriber of that queue"):
+        await handler.invoke(lambda_event("one", ["one"]))
+    assert [call.payload for call in handle.calls] == ["one", "two"]
 
 
 def test_a_function_s_module_works_as_lambda_runs_it(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from pumphouse.cli.progress import progress_bar
 from pumphouse.errors import PumphouseError, PurgeQueueInProgress, UsageError
 from pumphouse.http import HttpBackend, connect
 from pumphouse.http.look import look_at_served
+from pumphouse.queue_tools import results
 from pumphouse.queue_tools.overview import QueueOverview, overview
 from pumphouse.queue_tools.purging import TAKES_SECONDS, purge_of
 from pumphouse.queue_tools.reading import Peeked, peek, receive, shown
@@ -73,14 +74,15 @@ def run_queues(where: Where, prefix: str, *, as_json: bool) -> int:
     elif not found:
         print(f"there is no queue{f' that begins with {prefix}' if prefix else ''}")
     else:
-        _console().print(_table(found))
+        _console().print(queue_table(found))
     for queue in found:
         if queue.problem and not as_json:
             _note(f"{queue.name}: {queue.problem}")
     return FAILED if any(queue.problem for queue in found) else OK
 
 
-def _table(found: Sequence[QueueOverview]) -> Table:
+def queue_table(found: Sequence[QueueOverview]) -> Table:
+    """The table of `pumphouse queues`."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("QUEUE", overflow="fold")
     for heading in ("VISIBLE", "IN FLIGHT", "DELAYED", "OLDEST"):
@@ -232,9 +234,9 @@ def run_redrive(
         _print_json(asdict(result))
     else:
         _print_redriven(queue, result)
-    if result.ended:
+    if result.ended == results.INTERRUPTED:
         return INTERRUPTED
-    return OK if result.ok or (dry_run and not result.failed.count) else FAILED
+    return OK if result.ok else FAILED
 
 
 def _print_redriven(queue: str, result: Redriven) -> None:

@@ -22,9 +22,10 @@ from pumphouse.subscriber import events
 from pumphouse.subscriber.batches import behind_failures
 from pumphouse.subscriber.dead_letters import DeadLetters
 from pumphouse.subscriber.delivery import RUNNING, SETTLING, Delivery
+from pumphouse.subscriber.judging import STOPPED, Stopped
 from pumphouse.subscriber.lanes import Lanes
 from pumphouse.subscriber.outcomes import Ack, Drop, Outcome, Reject, Retry, delay_after, describe
-from pumphouse.subscriber.runner import STOPPED, Runner, Stopped
+from pumphouse.subscriber.runner import Runner
 from pumphouse.subscriber.stats import Stats
 from pumphouse.subscriber.subscription import Subscription
 
@@ -208,7 +209,7 @@ class Batch:
         if isinstance(outcome, Reject):
             self._stats.rejected += 1
             reason = outcome.reason or "rejected"
-        elif limit is not None and delivery.attempt >= limit:
+        elif outcome.counts and limit is not None and delivery.attempt >= limit:
             reason = outcome.reason or "attempts are used up"
         if not (reason and await self._carried(delivery, reason)):
             self._fail(delivery, ceil(delay))

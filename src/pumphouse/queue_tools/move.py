@@ -17,11 +17,12 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 from functools import partial
+from math import ceil
 from typing import TypeVar
 
 from pumphouse import settling
 from pumphouse.backend import Backend
-from pumphouse.backoff import RetryPolicy
+from pumphouse.backoff import RetryPolicy, one_try
 from pumphouse.clock import Clock
 from pumphouse.content import check_attributes
 from pumphouse.errors import (
@@ -36,7 +37,8 @@ from pumphouse.model import Receipt
 from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES
 from pumphouse.protocol.operations import Attributes, ReceivedMessage, ReceiveMessage
 from pumphouse.queue_tools.reading import give_back
-from pumphouse.queue_tools.results import Redriven
+from pumphouse.queue_tools.results import INTERRUPTED, Redriven
+from pumphouse.queue_tools.selection import SINK_QUEUE, SINK_REASON
 from pumphouse.sink import Sink
 from pumphouse.sink.chains import in_order
 from pumphouse.subscriber.dead_letters import ATTEMPTS, MESSAGE_ID, REASON, SOURCE
@@ -50,7 +52,11 @@ WAIT_SECONDS = 2
 WORKERS = 8
 RETRIES = RetryPolicy(base_seconds=0.2, cap_seconds=5.0, max_attempts=6, budget_seconds=30.0)
 _PASSING = (ThrottledError, TransientError, NetworkError, OutcomeUnknownError)
-_NOTES = (REASON, ATTEMPTS, SOURCE, MESSAGE_ID)
+_NOTES = (
+    *(REASON, ATTEMPTS, SOURCE, MESSAGE_ID),
+    *(SINK_REASON, SINK_QUEUE, "pumphouse.error", "pumphouse.subject"),
+)
+_WORKER_RATE = 50.0  # what one worker is sure to do in a second
 _SAME = 3  # receives in a row that bring nothing new end a worker
 
 T = TypeVar("T")
@@ -103,7 +109,8 @@ class Move:
         self._fifo = fifo
         self._clock = clock
         self._pace = Pace(rate, clock)
-        self._rate = rate
+        self._workers = min(WORKERS, ceil(rate / _WORKER_RATE)) if rate else WORKERS
+        self._rate = rate / self._workers if rate else None
         self._left = most
         self._stop = stop
         self._progress = progress
@@ -113,28 +120,31 @@ class Move:
         self._moved: set[str] = set()  # moved, and not known to be deleted
 
     async def run(self) -> None:
-        """Move until nothing more comes, `stop` is set, or enough were moved."""
-        workers = 1 if self._rate else WORKERS
+        """Move until nothing more comes, `stop` is set, or enough were moved. What the source
+        refuses ends it, and is in the result."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                for _ in range(workers):
+                for _ in range(self._workers):
                     tasks.create_task(self._work())
         except BaseExceptionGroup as group:
-            raise _first(group) from None
+            if not isinstance(error := _first(group), PumphouseError):
+                raise error from None
+            self.result.ended = str(error)
         finally:
             try:
                 await give_back(self._backend, self._source_url, list(self._held.values()))
             finally:
                 for sink in self._sinks.values():
                     await sink.aclose()
-        if self._stop.is_set():
-            self.result.ended = "interrupted"
+        if self._stop.is_set() and not self.result.ended:
+            self.result.ended = INTERRUPTED
 
     @property
     def _over(self) -> bool:
         return self._stop.is_set() or (self._left is not None and self._left <= 0)
 
     async def _work(self) -> None:
+        one_try.set(True)  # the tries are counted here
         nothing_new = 0
         while not self._over and nothing_new < _SAME:
             messages = await self._receive()

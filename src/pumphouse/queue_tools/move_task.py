@@ -26,7 +26,7 @@ from pumphouse.protocol.operations import (
     ListMessageMoveTasksResultEntry,
     StartMessageMoveTask,
 )
-from pumphouse.queue_tools.results import Redriven
+from pumphouse.queue_tools.results import INTERRUPTED, Redriven
 
 MAX_RATE = 500
 LOOK_SECONDS = 1.0
@@ -105,7 +105,7 @@ async def watch(
             f"{task.failure_reason or 'SQS gives no reason'}; the rest is where it was"
         )
     if task.status == "CANCELLED":
-        result.ended = "interrupted"
+        result.ended = INTERRUPTED
 
 
 async def _cancel(backend: Backend, source_arn: str) -> bool:

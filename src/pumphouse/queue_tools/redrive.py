@@ -15,17 +15,18 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pumphouse.addressing import QueueUrls, check_queue
+from pumphouse.addressing import QueueUrls
 from pumphouse.backend import Backend
 from pumphouse.clock import Clock, RealClock
 from pumphouse.errors import (
     ConfigError,
+    PumphouseError,
     QueueDoesNotExist,
     RefusedConfigError,
     RefusedError,
     UsageError,
 )
-from pumphouse.protocol.names import is_arn, parse_queue_url
+from pumphouse.protocol.names import parse_queue_arn, parse_queue_url
 from pumphouse.protocol.operations import (
     GetQueueAttributes,
     ListDeadLetterSourceQueues,
@@ -34,7 +35,7 @@ from pumphouse.protocol.operations import (
 from pumphouse.queue_tools.move import LEASE_SECONDS, LONG_LEASE_SECONDS, Move
 from pumphouse.queue_tools.move_task import MAX_RATE, start, watch
 from pumphouse.queue_tools.results import Redriven
-from pumphouse.queue_tools.selection import Condition, all_hold, source_of
+from pumphouse.queue_tools.selection import Condition, all_hold, queue_of, source_of
 
 _COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
 _MOST_PAGES = 100
@@ -88,7 +89,7 @@ async def redrive(
         raise UsageError(f"the rate is 0.02 to 10,000 messages a second, not {rate:g}")
     if most is not None and most < 1:
         raise UsageError(f"the number of messages is at least 1, not {most}")
-    clock = clock or getattr(backend, "clock", None) or RealClock()
+    clock = clock_of(backend) if clock is None else clock
     stop = stop or asyncio.Event()
     urls = QueueUrls(backend)
     source = await _found(backend, await urls.resolve(queue))
@@ -136,14 +137,23 @@ async def redrive(
             lease_seconds=LONG_LEASE_SECONDS if conditions or dry_run else LEASE_SECONDS,
         )
         await move.run()
-    after = await _found(backend, source.url)
-    result.hidden = after.in_flight
-    expected = result.left_out + result.failed.count + result.unknown.count
-    if dry_run:
-        expected += result.moved
-    if not by_task and most is None and not result.ended:
-        result.unseen = max(0, after.visible - expected)
+    await _look_back(backend, source, result, whole=most is None)
     return result
+
+
+async def _look_back(backend: Backend, before: _Queue, result: Redriven, *, whole: bool) -> None:
+    """What is left in the source. SQS's numbers lag behind, so what has just been moved may still
+    be counted: taken is only what was counted at the start as well, or has a reason to be there."""
+    try:
+        after = await _found(backend, before.url)
+    except PumphouseError as error:
+        result.ended = result.ended or str(error)
+        return
+    result.hidden = min(before.in_flight, after.in_flight)
+    stays = result.left_out + result.failed.count + result.unknown.count
+    if before.fifo and result.way == "move" and whole and stays and not result.ended:
+        seen = stays + (result.moved if result.dry_run else 0)
+        result.unseen = max(0, after.visible - seen)
 
 
 class _Router:
@@ -164,12 +174,13 @@ class _Router:
 
     async def route(self, message: ReceivedMessage) -> tuple[str, bool]:
         noted = source_of(message)
-        came_from = noted.rpartition(":")[2] if noted else None
+        origin = queue_of(noted) if noted else None
+        came_from = origin.name if origin else None
         if self._target is not None:
             return self._target.url, came_from == self._target.name
         if came_from is None and len(self._names) == 1:
             return next(iter(self._names.values())), True
-        if came_from is None or noted is None:
+        if came_from is None or noted is None or origin is None:
             raise ConfigError(f"it does not say which queue it came from; {self._choices}")
         if url := self._names.get(came_from):
             return url, True
@@ -179,10 +190,13 @@ class _Router:
             raise ConfigError(
                 f"it names {came_from}, which does not have this dead-letter queue; {self._choices}"
             )
+        here = parse_queue_arn(self._source.arn)
+        if (origin.account_id or here.account_id, origin.region or here.region) != here[1:]:
+            raise ConfigError(f"it names {noted}, which is elsewhere; {self._choices}")
         if came_from.endswith(".fifo") != self._source.fifo:
             raise ConfigError(f"it names {came_from}, which is of the other kind; {self._choices}")
         try:
-            url = await self._urls.resolve(noted if is_arn(noted) else check_queue(noted))
+            url = await self._urls.resolve(came_from)
         except QueueDoesNotExist:
             raise ConfigError(
                 f"the queue that it came from, {came_from}, does not exist; {self._choices}"
@@ -193,6 +207,12 @@ class _Router:
     def _choices(self) -> str:
         names = ", ".join(self._names)
         return f"--to names one of {names}" if names else "--to names the queue"
+
+
+def clock_of(backend: Backend) -> Clock:
+    """The backend's own clock, where it has one, otherwise the machine's."""
+    own: Clock | None = getattr(backend, "clock", None)
+    return RealClock() if own is None else own
 
 
 def _obstacle(

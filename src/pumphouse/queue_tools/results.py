@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+INTERRUPTED = "interrupted"
 LISTED = 100
 """So many message ids are kept of each kind of trouble; the numbers count all."""
 
@@ -34,9 +35,9 @@ class Redriven:
     - `failed`: not moved, and still in the source. `unknown`: the answer to their send was lost, so
       they are in the source and may be in the destination too. `undeleted`: moved, and their delete
       was not confirmed.
-    - `hidden`: in flight in the source at the end: someone else holds them, or a run that was
-      broken off. `unseen`: visible at the end, and not seen: on a FIFO queue what is behind the
-      first messages of a group that stays.
+    - `hidden`: in flight in the source, as SQS says, before and after: someone else holds them, or
+      a run that was broken off did. `unseen`: visible at the end, and not seen: on a FIFO queue
+      what is behind the first messages of a group that stays.
     - `ended`: why it ended before everything was looked at, or "".
     """
 

@@ -24,10 +24,18 @@ from typing import Any
 import msgspec
 
 from pumphouse.errors import UsageError
+from pumphouse.protocol.names import (
+    QueueName,
+    is_arn,
+    is_queue_url,
+    parse_queue_arn,
+    parse_queue_url,
+)
 from pumphouse.protocol.operations import ReceivedMessage
 from pumphouse.subscriber.dead_letters import REASON, SOURCE
 
 SINK_REASON = "pumphouse.error_message"
+SINK_QUEUE = "pumphouse.queue"
 MAX_CHARACTERS = 1_000
 
 _CONDITION = re.compile(r"(?P<place>[^=~!]+)(?P<operator>!=|!~|=|~)(?P<value>.*)", re.DOTALL)
@@ -99,7 +107,7 @@ def _at(message: ReceivedMessage, place: str) -> Any:
             return _or_nothing(attribute_text(message, SINK_REASON) if found is None else found)
         case "source":
             source = source_of(message)
-            return _NOTHING if source is None else source.rpartition(":")[2]
+            return _NOTHING if source is None else queue_of(source).name
         case "group":
             return _or_nothing(message.attributes.get("MessageGroupId"))
         case "id":
@@ -130,9 +138,25 @@ def attribute_text(message: ReceivedMessage, name: str) -> str | None:
 
 
 def source_of(message: ReceivedMessage) -> str | None:
-    """The ARN, or failing that the name, of the queue whose dead letter a message is: as SQS says,
-    which moved it, or as the runtime noted, which carried it."""
-    return message.attributes.get("DeadLetterQueueSourceArn") or attribute_text(message, SOURCE)
+    """The queue whose dead letter a message is, by ARN, URL or name: as SQS says, which moved it,
+    or as it was noted by the runtime, which carried it, or by the sink that could not send it."""
+    return (
+        message.attributes.get("DeadLetterQueueSourceArn")
+        or attribute_text(message, SOURCE)
+        or attribute_text(message, SINK_QUEUE)
+    )
+
+
+def queue_of(reference: str) -> QueueName:
+    """What a noted reference says: name, account and region, as far as it does."""
+    try:
+        if is_queue_url(reference):
+            return parse_queue_url(reference)
+        if is_arn(reference):
+            return parse_queue_arn(reference)
+    except ValueError:
+        pass
+    return QueueName(reference)
 
 
 def _down(value: Any, path: str) -> Any:
