@@ -1,13 +1,20 @@
-"""CPU of the wire client per 1,000 messages, beside boto3 and aiobotocore in the same run.
+"""CPU of the wire client per 1,000 messages, beside boto3, aiobotocore and fanferro in one run.
 
     python bench/client.py [--messages 4000] [--rounds 5]
 
 Three jobs: a send of each message by itself, sends in batches of ten, and receives of ten with a
-delete of the ten. Bodies of 512 bytes; the clients that check MD5s check them. The stub answers
-from a process of its own, over loopback; what is measured is the CPU of this process, user and
-system, in milliseconds per 1,000 messages. The clients take turns in each round; the table shows
+delete of the ten. Bodies of 512 bytes. Nobody here checks MD5s: boto3 and aiobotocore can't,
+fanferro's option is left off, and pumphouse's checks are in the layers above its wire client
+(`sink.py` measures with them). fanferro receives in a consumer only, which `consume.py` measures.
+The stub answers from a process of its own, over loopback; what is measured is the CPU of this
+process, all threads, user and system, in milliseconds per 1,000 messages. boto3 makes its calls one
+after another, the others from 32 tasks. The clients take turns in each round; the table shows
 medians, the best round, and how many times pumphouse's median goes into the other's. `uvloop` is
 pumphouse on uvloop.
+
+`bare asyncio` calibrates: the same round trips from the same tasks, with bytes made beforehand and
+no work at all (`bare.py`). It is what this machine charges anybody; figures of two machines can be
+compared as multiples of it at best.
 """
 
 from __future__ import annotations
@@ -15,16 +22,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
+import bare
 from rounds import OURS, installed, interleaved
 from stub import BODY, stub
 
 TASKS = 32
 KEYS = {"aws_access_key_id": "AKIAEXAMPLE", "aws_secret_access_key": "secret"}
 JOBS = ("send", "batch of ten", "receive + delete in tens")
+ABSENT = {("fanferro", JOBS[2]): "a consumer only"}
 GOALS = {"send": (25, 30), "batch of ten": (6, 15), "receive + delete in tens": (9, 20)}
 
 
@@ -145,18 +154,73 @@ async def aiobotocore(url: str, job: str, messages: int) -> float:
         return await _from_tasks(one, calls) * _calls(job, messages) / calls
 
 
-def _contenders() -> dict[str, Callable[[str, str, int], float]]:
-    found: dict[str, Callable[[str, str, int], float]] = {
-        OURS: lambda *arguments: asyncio.run(pumphouse(*arguments)),
+async def fanferro(url: str, job: str, messages: int) -> float:
+    import fanferro as library
+
+    client = library.Client(
+        region="us-east-1",
+        endpoint_url=url,
+        credentials=library.Credentials("AKIAEXAMPLE", "secret"),
+        account_id="000000000000",
+    )
+    async with client:
+        queue = client.queue(url=f"{url}/000000000000/bench")
+
+        async def send() -> None:
+            await queue.send(BODY)
+
+        async def batch() -> None:
+            await queue.send_batch([BODY] * 10)
+
+        one = dict(zip(JOBS, (send, batch), strict=False))[job]
+        calls = max(64, _calls(job, messages) // 2)
+        return await _from_tasks(one, calls) * _calls(job, messages) / calls
+
+
+async def bare_asyncio(url: str, job: str, messages: int) -> float:
+    from pumphouse.protocol.operations import (
+        DeleteMessageBatch,
+        DeleteMessageBatchRequestEntry,
+        ReceiveMessage,
+        SendMessage,
+        SendMessageBatch,
+        SendMessageBatchRequestEntry,
+    )
+    from pumphouse.protocol.sqs_json import encode_request
+
+    queue = f"{url}/000000000000/bench"
+    sends = [SendMessageBatchRequestEntry(str(n), BODY) for n in range(10)]
+    deletes = [DeleteMessageBatchRequestEntry(str(n), "AQEB" + "h" * 181) for n in range(10)]
+    operations: dict[str, list[Any]] = {
+        "send": [SendMessage(queue, BODY)],
+        "batch of ten": [SendMessageBatch(queue, sends)],
+        "receive + delete in tens": [
+            ReceiveMessage(queue, max_number_of_messages=10, wait_time_seconds=20),
+            DeleteMessageBatch(queue, deletes),
+        ],
     }
-    for name in installed("boto3", "aiobotocore", "uvloop"):
-        if name == "boto3":
-            found[name] = boto3
-        elif name == "aiobotocore":
-            found[name] = lambda *arguments: asyncio.run(aiobotocore(*arguments))
-        else:
-            found[name] = _on_uvloop
-    return found
+    requests = [
+        bare.raw_request(operation.action, encode_request(operation)[1])
+        for operation in operations[job]
+    ]
+    return await bare.round_trips(url, requests, _calls(job, messages))
+
+
+def _contenders() -> dict[str, Callable[[str, str, int], float]]:
+    peers: dict[str, Callable[[str, str, int], float]] = {
+        "boto3": boto3,
+        "aiobotocore": _in_loop(aiobotocore),
+        "fanferro": _in_loop(fanferro),
+        "uvloop": _on_uvloop,
+    }
+    found = {OURS: _in_loop(pumphouse), **{name: peers[name] for name in installed(*peers)}}
+    return found | {bare.NAME: _in_loop(bare_asyncio)}
+
+
+def _in_loop(
+    run: Callable[[str, str, int], Coroutine[Any, Any, float]],
+) -> Callable[[str, str, int], float]:
+    return lambda *arguments: asyncio.run(run(*arguments))
 
 
 def _on_uvloop(url: str, job: str, messages: int) -> float:
@@ -180,8 +244,13 @@ def main() -> None:
             def measured(run: Callable[[str, str, int], float], job: str = job) -> float:
                 return run(url, job, options.messages) * 1e6 / options.messages
 
-            runs = {name: partial(measured, run) for name, run in contenders.items()}
+            runs = {
+                name: partial(measured, run)
+                for name, run in contenders.items()
+                if (name, job) not in ABSENT
+            }
             results = interleaved(runs, options.rounds, 30)
+            results.missing |= {name: why for (name, at), why in ABSENT.items() if at == job}
             cells = [results.cell(name) for name in contenders]
             goal, ratio = GOALS[job]
             print(f"| {job} | " + " | ".join(cells) + f" | {goal}, {ratio}x boto3 |", flush=True)

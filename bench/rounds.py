@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import version
 
 OURS = "pumphouse"
+OWN = (OURS, "uvloop", "bare asyncio")
+"""Those that are not compared with ours: ourselves, ourselves on uvloop, and nobody at all."""
 SECONDS = 100.0
 """No round begins after this; one that has begun is finished."""
 
@@ -28,11 +30,11 @@ class Results:
         return statistics.median(self.taken[name])
 
     def cell(self, name: str) -> str:
-        """`median (best), ratio to ours`, or why there is none."""
+        """`median (best), ratio to ours`, or why there is none; a variant of ours has no ratio."""
         if name not in self.taken:
             return self.missing.get(name, "not measured")
         median, ours = self.median(name), self.median(OURS)
-        times = "" if name in (OURS, "uvloop") else f", {median / ours:.1f}x"
+        times = "" if name in OWN else f", {median / ours:.1f}x"
         return f"{median:.1f} ({min(self.taken[name]):.1f}){times}"
 
 

@@ -2,18 +2,24 @@
 
     python bench/sink.py [--messages 16000] [--rounds 7]
 
-Every message has a body of 512 bytes and two attributes, and every client checks the MD5s. The stub
-runs in a process of its own; what is measured is the CPU of this one, all threads, in milliseconds
-per 1,000 messages, and the requests that left it per message. The clients take turns in each round
-(the others with a twentieth of the messages); the table shows medians, the best round, and how
-many times pumphouse's median goes into the other's. What is not installed is left out: fanferro
-takes Python 3.12.
+Every message has a body of 512 bytes and two attributes. pumphouse and fanferro check the MD5s of
+both in each answer; boto3 and aiobotocore have no such check. The stub runs in a process of its
+own; what is measured is the CPU of this one, all threads, in milliseconds per 1,000 messages, and
+the requests that left it per message. The clients take turns in each round (the others with a
+twentieth of the messages); the table shows medians, the best round, and how many times pumphouse's
+median goes into the other's. `uvloop` is pumphouse on uvloop. What is not installed is left out:
+fanferro takes Python 3.12.
+
+`bare asyncio` calibrates: the same tasks wait for futures that are resolved in tens by the same
+round trips, with bytes made beforehand and no work at all (`bare.py`). It is what this machine
+charges anybody; figures of two machines can be compared as multiples of it at best.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -21,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import bare
 from rounds import OURS, installed, interleaved
 from stub import BODY, stub
 
@@ -136,6 +143,20 @@ async def _fanferro(url: str, messages: int) -> tuple[float, float]:
         return (await _from_tasks(send, messages)) * 1e6 / messages, float("nan")
 
 
+async def _bare(url: str, messages: int) -> tuple[float, float]:
+    entry = {"MessageBody": BODY, "MessageAttributes": BOTO_ATTRIBUTES}
+    entries = [{"Id": str(position)} | entry for position in range(10)]
+    body = json.dumps({"QueueUrl": QUEUE, "Entries": entries}).encode()
+    request = bare.raw_request("SendMessageBatch", body)
+    return await bare.shared_round_trips(url, request, messages) * 1e6 / messages, 0.1
+
+
+def _on_uvloop(url: str, messages: int) -> tuple[float, float]:
+    import uvloop
+
+    return uvloop.run(_pumphouse(url, messages))
+
+
 Measured = Callable[[str, int], tuple[float, float]]
 """Milliseconds of CPU per 1,000 messages, and requests per message, for so many messages."""
 
@@ -154,12 +175,15 @@ def main() -> None:
         "boto3": _boto3,
         "aiobotocore": _in_loop(_aiobotocore),
         "fanferro": _in_loop(_fanferro),
+        "uvloop": _on_uvloop,
     }
     runs = {OURS: _in_loop(_pumphouse), **{name: peers[name] for name in installed(*peers)}}
+    runs[bare.NAME] = _in_loop(_bare)
     with stub() as url:
 
         def measured(name: str) -> float:
-            count = arguments.messages if name == OURS else max(TASKS, arguments.messages // SHARE)
+            whole = name in (OURS, "uvloop", bare.NAME)
+            count = arguments.messages if whole else max(TASKS, arguments.messages // SHARE)
             milliseconds, requests[name] = runs[name](url, count)
             return milliseconds
 
@@ -169,7 +193,7 @@ def main() -> None:
     print("|---|---|---|---|")
     for name in runs:
         each = f"{requests[name]:.3f}" if requests.get(name, math.nan) > 0 else "not counted"
-        print(f"| {name} | {results.cell(name)} | {each} | {GOALS[name]} |")
+        print(f"| {name} | {results.cell(name)} | {each} | {GOALS.get(name, '')} |")
 
 
 if __name__ == "__main__":
