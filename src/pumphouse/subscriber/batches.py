@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pumphouse.subscriber.delivery import Delivery
+from pumphouse.subscriber.judging import Stopped
 from pumphouse.subscriber.outcomes import Ack, Drop, Outcome, Reject
-from pumphouse.subscriber.runner import Stopped
 
 
 class BatchRule:

@@ -20,10 +20,11 @@ from pumphouse.subscriber.batches import BatchRule, behind_failures
 from pumphouse.subscriber.delivery import RUNNING, Delivery, Intent
 from pumphouse.subscriber.events import ReceivedAgain
 from pumphouse.subscriber.exits import Exits
+from pumphouse.subscriber.judging import STOPPED, Stopped
 from pumphouse.subscriber.outcomes import Outcome
 from pumphouse.subscriber.priority import PriorityGroup
 from pumphouse.subscriber.pump import Health, Pump
-from pumphouse.subscriber.runner import STOPPED, Runner, Stopped
+from pumphouse.subscriber.runner import Runner
 from pumphouse.subscriber.setup import Ready
 from pumphouse.subscriber.stats import Stats
 from pumphouse.subscriber.subscription import Subscription

@@ -36,9 +36,9 @@ from pumphouse.subscriber.delivery import (
     State,
 )
 from pumphouse.subscriber.extender import Extender
+from pumphouse.subscriber.judging import Stopped
 from pumphouse.subscriber.lanes import Lanes
 from pumphouse.subscriber.outcomes import Ack, Drop, Outcome, Reject, Retry, delay_after, describe
-from pumphouse.subscriber.runner import Stopped
 from pumphouse.subscriber.settlement import Settlement
 from pumphouse.subscriber.setup import Ready
 from pumphouse.subscriber.stats import Stats

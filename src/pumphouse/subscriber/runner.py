@@ -28,23 +28,11 @@ from pumphouse.subscriber.chain import (
     Surroundings,
     check_middleware,
     layers,
-    was_logged,
 )
 from pumphouse.subscriber.delivery import Delivery
-from pumphouse.subscriber.events import Undecodable
 from pumphouse.subscriber.handling import Handling, correlation_of_raw, handling
-from pumphouse.subscriber.outcomes import (
-    ACK,
-    Ack,
-    Drop,
-    Outcome,
-    Reject,
-    Retry,
-    Settle,
-    describe,
-    outcome_of_error,
-    outcome_of_value,
-)
+from pumphouse.subscriber.judging import STOPPED, Judge, Stopped
+from pumphouse.subscriber.outcomes import ACK, Outcome, outcome_of_value
 from pumphouse.subscriber.received import lease_of, received
 from pumphouse.subscriber.recording import Recorder, Recording
 from pumphouse.subscriber.stats import Stats
@@ -59,12 +47,6 @@ _log = logging.getLogger("pumphouse.subscriber")
 ReplyWith = Callable[[Subscription, object, Message], Awaitable[bool]]
 """Publishes what a handler returned; False where the subscription has no use for it."""
 
-
-class Stopped:
-    """The handler was cancelled from outside; what to do is written in the delivery."""
-
-
-STOPPED = Stopped()
 _Single = tuple[Delivery, Message | None]
 
 
@@ -92,7 +74,7 @@ class Runner:
         self._wrapped = self._check is not None or reading is not None
         self._clock = clock
         self._hooks = hooks
-        self._stats = stats
+        self._judge = Judge(subscription, hooks, stats)
         self._reply_with = reply
         self._recording = Recording(recorder, STOPPED) if recorder is not None else None
         self._epoch = clock.now() - clock.monotonic()
@@ -127,13 +109,13 @@ class Runner:
         name = self._queue_name
         batch = self._plan.batch
         check_middleware(middleware, f"subscriber of {name!r}: ", batch=batch)
-        surroundings = Surroundings(name, self._clock, self._hooks, self.outcome_of)
+        surroundings = Surroundings(name, self._clock, self._hooks, self._judge.outcome_of)
         found = layers(middleware, "receive_batch" if batch else "receive", surroundings)
         if not found:
             return None
         if batch:
-            return Chain(found, self._handled_batch, self._judge_batch, settles=True)
-        return Chain(found, self._handled, self._judge, settles=True)
+            return Chain(found, self._handled_batch, self._batch_settled_by, settles=True)
+        return Chain(found, self._handled, self._settled_by, settles=True)
 
     @property
     def busy_threads(self) -> int:
@@ -165,11 +147,11 @@ class Runner:
             outcome: Outcome = await self._chain.run(message, (delivery, message))
             return outcome
         except asyncio.CancelledError as error:
-            return self._cancelled(delivery, error)
+            return self._judge.cancelled(delivery, error)
         except KeyboardInterrupt:
             raise  # it is meant for the program
         except BaseException as error:
-            return self._raised(delivery, error)
+            return self._judge.raised(delivery, error)
         finally:
             handling.reset(before)  # a worker whose context was changed is not used again
 
@@ -185,7 +167,7 @@ class Runner:
                 lease_of(delivery, self._epoch)  # its messages are told apart by it
                 batch.append((delivery, self.message_of(delivery) if self._shown else None))
             except UndecodableError as error:
-                outcomes[delivery] = self.undecodable(delivery, error)
+                outcomes[delivery] = self._judge.undecodable(delivery, error)
         if batch:
             found = await self._run_whole(batch)
             outcomes.update(zip([delivery for delivery, _ in batch], found, strict=True))
@@ -212,38 +194,6 @@ class Runner:
             )
             return None
 
-    def outcome_of(self, error: BaseException) -> Outcome:
-        """What an error means that leaves the handler and its middleware."""
-        if isinstance(error, UndecodableError):
-            reason = str(error)
-            policy = self._subscription.undecodable
-            if policy == "drop":
-                return Drop(reason)
-            return Reject(reason) if policy == "reject" else Retry(reason=reason)
-        try:
-            return outcome_of_error(error, self._subscription.on_error)
-        except Exception:
-            _log.exception("on_error of %s failed", self._subscription.queue.name)
-            return Retry(reason=describe(error))
-
-    def undecodable(self, delivery: Delivery, error: UndecodableError) -> Outcome:
-        """The outcome of a message that its handler can't be given."""
-        policy = self._subscription.undecodable
-        self._stats.undecodable += 1
-        reason = str(error)
-        if not was_logged(error, delivery.lease):
-            _log.warning(
-                "%s: message %s is undecodable (%s); policy: %s",
-                self._subscription.queue.name,
-                delivery.message_id,
-                reason,
-                policy,
-            )
-        self._hooks.emit(
-            Undecodable(self._subscription.queue.name, delivery.message_id, policy, reason)
-        )
-        return self.outcome_of(error)
-
     async def _unwrap(self, delivery: Delivery) -> Outcome | Stopped | None:
         """Take a delivery out of its envelope, and fetch the body of one that carries a ticket;
         the outcome where that fails."""
@@ -257,13 +207,13 @@ class Runner:
                     partial(self._check.restore, body, attributes)
                 )
         except asyncio.CancelledError as error:
-            return self._cancelled(delivery, error)
+            return self._judge.cancelled(delivery, error)
         except UndecodableError as error:
-            return self.undecodable(delivery, error)
+            return self._judge.undecodable(delivery, error)
         except (BlobMissingError, BlobDamagedError) as error:
-            return self.undecodable(delivery, UndecodableError(str(error)))
+            return self._judge.undecodable(delivery, UndecodableError(str(error)))
         except Exception as error:
-            return self._raised(delivery, error)
+            return self._judge.raised(delivery, error)
         if body is not raw.body:
             raw = replace(raw, body=body, message_attributes=attributes)
         if raw is not delivery.raw:
@@ -312,7 +262,7 @@ class Runner:
             changed = message.headers
         return self._bound.headers_of(delivery.restored or delivery.raw, changed)
 
-    async def _judge(
+    async def _settled_by(
         self, value: Any, _message: Message, context: tuple[Delivery, Message]
     ) -> Outcome:
         return await self._outcome_of_value(value, context[0])
@@ -347,28 +297,6 @@ class Runner:
                 type(value).__name__,
             )
 
-    def _cancelled(self, delivery: Delivery, error: asyncio.CancelledError) -> Outcome | Stopped:
-        task = asyncio.current_task()
-        if delivery.stop_reason or (task is not None and task.cancelling()):
-            return STOPPED
-        return self._raised(delivery, error)  # the handler's own doing
-
-    def _raised(self, delivery: Delivery, error: BaseException) -> Outcome:
-        if isinstance(error, UndecodableError):
-            return self.undecodable(delivery, error)
-        outcome = self.outcome_of(error)
-        if not isinstance(error, Settle) and not was_logged(error, delivery.lease):
-            _log.log(
-                logging.INFO if isinstance(outcome, Ack) else logging.WARNING,
-                "%s: message %s, attempt %d: %s",
-                self._subscription.queue.name,
-                delivery.message_id,
-                delivery.attempt,
-                describe(error),
-                exc_info=error,
-            )
-        return outcome
-
     # --- batches --------------------------------------------------------------------------------
 
     async def _run_whole(self, batch: list[_Single]) -> list[Outcome | Stopped]:
@@ -383,11 +311,11 @@ class Runner:
             else:
                 outcomes = await self._chain.run([message for _, message in batch], batch)
         except asyncio.CancelledError as error:
-            outcomes = [self._cancelled(delivery, error) for delivery, _ in batch]
+            outcomes = [self._judge.cancelled(delivery, error) for delivery, _ in batch]
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            outcomes = [self._raised(delivery, error) for delivery, _ in batch]
+            outcomes = [self._judge.raised(delivery, error) for delivery, _ in batch]
         finally:
             handling.reset(before)
         return outcomes
@@ -409,7 +337,7 @@ class Runner:
                 payloads.append(payload)
                 good.append(message)
             except UndecodableError as error:
-                outcomes[place] = self.undecodable(delivery, error)
+                outcomes[place] = self._judge.undecodable(delivery, error)
         if payloads:
             columns = self._bound.headers_of_batch(headers)
             call = partial(self._bound.call, payloads, good, columns)
@@ -420,7 +348,7 @@ class Runner:
             outcomes.update(zip(left, await self._outcomes_of(values, deliveries), strict=True))
         return [outcomes[place] for place in range(len(chosen))]
 
-    async def _judge_batch(
+    async def _batch_settled_by(
         self, value: Any, messages: list[Message], batch: list[_Single]
     ) -> list[Outcome]:
         values = _values_of(value, len(messages), "a middleware for batches")
@@ -446,7 +374,7 @@ class Runner:
         try:
             return await self._outcome_of_value(value, delivery)
         except Exception as error:  # a reply that could not be published fails alone
-            return self._raised(delivery, error)
+            return self._judge.raised(delivery, error)
 
 
 def _chosen(messages: list[Message], batch: list[_Single]) -> list[_Single]:

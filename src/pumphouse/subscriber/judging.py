@@ -1,0 +1,101 @@
+"""What an error, or a cancellation, means for a message, and the words for the log.
+
+By the subscription's `on_error` and `undecodable`; what came of it is carried out in `exits.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from pumphouse.content import UndecodableError
+from pumphouse.hooks import Hooks
+from pumphouse.subscriber.chain import was_logged
+from pumphouse.subscriber.delivery import Delivery
+from pumphouse.subscriber.events import Undecodable
+from pumphouse.subscriber.outcomes import (
+    Ack,
+    Drop,
+    Outcome,
+    Reject,
+    Retry,
+    Settle,
+    describe,
+    outcome_of_error,
+)
+from pumphouse.subscriber.stats import Stats
+from pumphouse.subscriber.subscription import Subscription
+
+_log = logging.getLogger("pumphouse.subscriber")
+
+
+class Stopped:
+    """The handler was cancelled from outside; what to do is written in the delivery."""
+
+
+STOPPED = Stopped()
+
+
+class Judge:
+    """Judges what leaves the handler of one subscription and its middleware."""
+
+    def __init__(self, subscription: Subscription, hooks: Hooks, stats: Stats) -> None:
+        self._subscription = subscription
+        self._hooks = hooks
+        self._stats = stats
+
+    def outcome_of(self, error: BaseException) -> Outcome:
+        """The outcome that an error stands for."""
+        if isinstance(error, UndecodableError):
+            reason = str(error)
+            policy = self._subscription.undecodable
+            if policy == "drop":
+                return Drop(reason)
+            return Reject(reason) if policy == "reject" else Retry(reason=reason)
+        try:
+            return outcome_of_error(error, self._subscription.on_error)
+        except Exception:
+            _log.exception("on_error of %s failed", self._subscription.queue.name)
+            return Retry(reason=describe(error))
+
+    def raised(self, delivery: Delivery, error: BaseException) -> Outcome:
+        """The outcome of an error for this delivery; it is logged, unless it has been."""
+        if isinstance(error, UndecodableError):
+            return self.undecodable(delivery, error)
+        outcome = self.outcome_of(error)
+        if not isinstance(error, Settle) and not was_logged(error, delivery.lease):
+            _log.log(
+                logging.INFO if isinstance(outcome, Ack) else logging.WARNING,
+                "%s: message %s, attempt %d: %s",
+                self._subscription.queue.name,
+                delivery.message_id,
+                delivery.attempt,
+                describe(error),
+                exc_info=error,
+            )
+        return outcome
+
+    def undecodable(self, delivery: Delivery, error: UndecodableError) -> Outcome:
+        """The outcome of a message that its handler can't be given."""
+        policy = self._subscription.undecodable
+        self._stats.undecodable += 1
+        reason = str(error)
+        if not was_logged(error, delivery.lease):
+            _log.warning(
+                "%s: message %s is undecodable (%s); policy: %s",
+                self._subscription.queue.name,
+                delivery.message_id,
+                reason,
+                policy,
+            )
+        self._hooks.emit(
+            Undecodable(self._subscription.queue.name, delivery.message_id, policy, reason)
+        )
+        return self.outcome_of(error)
+
+    def cancelled(self, delivery: Delivery, error: asyncio.CancelledError) -> Outcome | Stopped:
+        """Whether a cancellation came from outside, or was the handler's own doing."""
+        task = asyncio.current_task()
+        if delivery.stop_reason or (task is not None and task.cancelling()):
+            return STOPPED
+        return self.raised(delivery, error)
