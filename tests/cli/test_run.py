@@ -164,7 +164,7 @@ def send(served: Served, url: str, *bodies: str) -> None:
 
 def get(url: str) -> tuple[int, dict[str, Any]]:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=30) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())
@@ -463,6 +463,7 @@ def test_workers_share_the_work_restart_after_a_crash_and_drain(
             os.kill(pid, 0)
 
 
+@pytest.mark.soak  # it waits for fifteen seconds; `test_supervisor.py` does so on a virtual clock
 def test_a_crash_loop_ends_with_70(tmp_path: Path, served: Served, work: str) -> None:
     (tmp_path / "service.py").write_text("import os\nos._exit(9)\n")
     with running(tmp_path, "--workers", "1", "--endpoint-url", served.url) as run:

@@ -247,7 +247,7 @@ async def test_a_second_signal_is_passed_on_and_a_third_one_kills(clock: Virtual
         await clock.settle()
         found.supervisor.receive(signal.SIGINT)
         await clock.settle()
-        assert found.started[0].signals == [signal.SIGTERM] * 2
+        assert found.started[0].signals == [signal.SIGTERM, signal.SIGINT]
         found.supervisor.receive(signal.SIGINT)
         await clock.settle()
         assert found.code() == 128 + signal.SIGINT

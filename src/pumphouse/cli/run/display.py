@@ -7,6 +7,7 @@ of its own writes it, so that a slow terminal holds up no event loop.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -29,7 +30,9 @@ def terminal() -> Console | None:
     """Standard error, where it is a terminal that can show something in place; else None."""
     if sys.stderr is None:
         return None
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    # a size that a shell has exported does not change with the terminal
+    environment = {name: os.environ[name] for name in os.environ.keys() - {"COLUMNS", "LINES"}}
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False, _environ=environment)
     return console if console.is_terminal and not console.is_dumb_terminal else None
 
 

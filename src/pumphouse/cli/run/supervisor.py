@@ -156,7 +156,7 @@ class Supervisor:
                 if len(self._signals) > 2:
                     worker.kill()
                 else:
-                    worker.send(signal.SIGTERM)
+                    worker.send(signal.SIGINT)  # another SIGTERM may be lost in the first one
 
     def reload(self) -> None:
         """The source has changed: drain the workers, and start new ones."""
