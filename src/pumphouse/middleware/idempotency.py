@@ -332,14 +332,11 @@ class _Hold:
             self._lease_changed()
         return None
 
-    async def close(self, *, done: bool) -> None:
-        """Free the key, or note that it is done; also where the caller is being cancelled."""
+    async def close(self, done: bool) -> None:
+        """Free the key, or note that it is done."""
         if self._unwatch is not None:
             self._unwatch()
             self._unwatch = None
-        await _surely(self._close(done))
-
-    async def _close(self, done: bool) -> None:
         if self._keeper is not None and not self._keeper.done():
             self._keeper.cancel()
             await asyncio.wait({self._keeper})
@@ -433,8 +430,7 @@ class _Guard:
             reason = next(hold.broken for hold in self._holds if hold.broken)
             raise LeaseLostError(f"the lock on the idempotency key is lost: {reason}") from over
         finally:
-            for place, hold in enumerate(self._holds):
-                await hold.close(done=place < len(self.done) and self.done[place])
+            await _surely(_close_all(self._holds, self.done))
 
     def _end(self) -> None:
         if not self._scope.expired():
@@ -455,10 +451,18 @@ async def _take_all(holds: list[_Hold]) -> list[Outcome | Exception | None]:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(hold)) for hold in holds]
     except BaseException:
-        for hold in holds:
-            await hold.close(done=False)
+        await _surely(_close_all(holds, []))
         raise
     return [task.result() for task in tasks]
+
+
+async def _close_all(holds: list[_Hold], done: list[bool]) -> None:
+    """Close them together; those that `done` says nothing about are freed."""
+    flags = [*done, *[False] * (len(holds) - len(done))]
+    if len(holds) == 1:
+        await holds[0].close(flags[0])
+    else:
+        await asyncio.gather(*(hold.close(flag) for hold, flag in zip(holds, flags, strict=True)))
 
 
 async def _surely(work: Coroutine[Any, Any, None]) -> None:
