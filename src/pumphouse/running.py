@@ -241,6 +241,9 @@ class Running:
         stack.callback(self.app.dependency_overrides.watch, None)
         for lifespan in self._lifespans:
             await stack.enter_async_context(lifespan(self.app))
+        for subscription in self.app.subscriptions:
+            # what a handler asks for and nobody has put is told before any request
+            subscription.plan.bind(self.app, None)
 
     def _bind(self) -> None:
         """The overrides have changed."""

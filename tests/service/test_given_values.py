@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from pumphouse import App, Depends, Header, Message, Settle, State
+from pumphouse import Account, App, Depends, Header, Message, Settle, State, VirtualClock
 from pumphouse.errors import ConfigError, UsageError
 from pumphouse.protocol.operations import MessageAttributeValue, SendMessage
 from pumphouse.subscriber.outcomes import Reject
@@ -234,9 +234,11 @@ async def test_state_that_was_never_put_fails_the_start_after_the_lifespans() ->
     @app.subscriber("q")
     async def handle(body: str, name: Annotated[str, Depends(repository)]) -> None: ...
 
+    account = Account(clock=VirtualClock())
     with pytest.raises(ConfigError) as caught:
-        async with app.in_process():
+        async with app.running(account):
             pytest.fail("it started")
+    assert list(account.ledger) == [], "it is told before any request"
     text = str(caught.value)
     assert "handler" in text
     assert "handle" in text
