@@ -294,7 +294,7 @@ def test_local_says_where_a_file_can_not_go(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_text('{"n": 1}\n')
     with running(tmp_path, "--local", "--send", "other=events.jsonl") as run:
         assert run.end() == 2
-        assert "there is no queue 'other'" in run.text
+        assert "the app names no queue 'other'; it names work" in run.text
 
 
 def test_local_can_be_served_to_other_programs(tmp_path: Path) -> None:

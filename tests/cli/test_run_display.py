@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+import threading
 
 import pytest
 from rich.console import Console
@@ -106,7 +107,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    monkeypatch.setattr("pumphouse.cli.run.display.REFRESH_SECONDS", 3_600)  # by hand
+    monkeypatch.setattr(LiveDisplay, "_keep_showing", lambda self: None)  # it is done by hand
     return Terminal(100)
 
 
@@ -150,17 +151,41 @@ def test_a_change_of_size_leaves_nothing_of_the_old_view(
     assert [line.split()[0] for line in shown[len(logged) :]] == ["shop", "queue", "●", "●", "all"]
 
 
+def test_a_terminal_that_stands_still_holds_up_nobody(terminal: Terminal) -> None:
+    """As after Ctrl-S: the view's thread is held up in a write, with the terminal in its hands."""
+    handler = terminal.display.handler()
+    with terminal.display._lock:
+        done = threading.Thread(target=lambda: [handler.emit(record(f"{at}")) for at in range(9)])
+        done.start()
+        done.join(10)
+        assert not done.is_alive()
+        assert terminal.look() == []
+    terminal.display.open()
+    terminal.display.close()
+    assert terminal.look()[:9] == [str(at) for at in range(9)]
+
+
+def test_what_is_too_much_for_a_terminal_is_counted(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pumphouse.cli.run.display.MAX_LINES", 3)
+    for at in range(8):
+        terminal.display.handler().emit(record(f"{at}"))
+    terminal.display.open()
+    terminal.display.close()
+    assert terminal.look()[:4] == ["0", "1", "2", "5 lines are left out: too many at once"]
+
+
 def test_control_characters_of_a_record_do_not_move_the_cursor(terminal: Terminal) -> None:
     terminal.display.open()
     terminal.display.handler().emit(record("bad\x07\x08 record"))
-    shown = terminal.look()
     terminal.display.close()
+    shown = terminal.look()
     assert shown[0] == "bad record"
 
 
 def test_the_colours_of_a_workers_line_are_kept_and_the_rest_is_not(terminal: Terminal) -> None:
     terminal.display.open()
     terminal.display.print_line("\x1b[31mred\x1b[0m \x1b[2Jand plain")
-    shown = terminal.look()
     terminal.display.close()
-    assert shown[0] == "red and plain"
+    assert terminal.look()[0] == "red and plain"

@@ -10,6 +10,8 @@ import logging
 import os
 import sys
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 
 from rich.cells import cell_len
@@ -23,6 +25,8 @@ from pumphouse.cli.run.view import view
 from pumphouse.health.state import Snapshot
 
 REFRESH_SECONDS = 0.5
+MAX_LINES = 10_000
+"""What waits for a slow terminal at most."""
 _LEVEL_STYLES = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "bold red"}
 
 
@@ -49,7 +53,10 @@ class LiveDisplay:
         self._shown: list[Text] = []
         self._width = console.width
         self._live: Live | None = None
-        self._ended = threading.Event()
+        self._lines: deque[Text] = deque()  # to be written above the view
+        self._left_out = 0
+        self._wake = threading.Event()
+        self._ended = False
         self._thread = threading.Thread(
             target=self._keep_showing, name="pumphouse-view", daemon=True
         )
@@ -66,8 +73,15 @@ class LiveDisplay:
         self._thread.start()
 
     def _keep_showing(self) -> None:
-        while not self._ended.wait(REFRESH_SECONDS):
-            self.refresh()
+        due = 0.0
+        while not self._ended:
+            self._wake.wait(REFRESH_SECONDS)
+            self._wake.clear()
+            if (now := time.monotonic()) >= due:
+                due = now + REFRESH_SECONDS
+                self.refresh()
+            else:
+                self._write_lines()
 
     def _start(self) -> None:
         with self._lock:
@@ -82,7 +96,8 @@ class LiveDisplay:
             self._live.start()
 
     def refresh(self) -> None:
-        """Show the app as it is now."""
+        """Show the app as it is now, below what has been said meanwhile."""
+        self._write_lines()
         snapshot = self._snapshot()
         with self._lock:
             if self._live is None:
@@ -99,11 +114,22 @@ class LiveDisplay:
             self._live.update(Group(*self._shown), refresh=True)
 
     def print(self, text: Text) -> None:
-        """A line above the view."""
+        """A line above the view, soon: whoever says something never waits for the terminal."""
+        if len(self._lines) >= MAX_LINES:
+            self._left_out += 1
+            return
+        self._lines.append(text)
+        self._wake.set()
+
+    def _write_lines(self) -> None:
         with self._lock:
-            if self._live is not None:
+            if self._live is not None and self._lines:
                 self._follow_size()
-            self._console.print(text, soft_wrap=True)
+            while self._lines:
+                self._console.print(self._lines.popleft(), soft_wrap=True)
+            if self._left_out:
+                left_out, self._left_out = self._left_out, 0
+                self._console.print(f"{left_out:,} lines are left out: too many at once")
 
     def print_line(self, line: str) -> None:
         """A line that a worker process printed, with the colours it may have."""
@@ -111,7 +137,8 @@ class LiveDisplay:
 
     def close(self, last_line: str = "") -> None:
         """Show it a last time, and let go of the terminal."""
-        self._ended.set()
+        self._ended = True
+        self._wake.set()
         self._thread.join(2.0)
         self.refresh()
         with self._lock:

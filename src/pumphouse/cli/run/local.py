@@ -46,8 +46,13 @@ class Feed:
     async def send(self, account: Account) -> None:
         """Send all of it, in order within each group. Raises `UsageError` where there is no such
         queue, and what a send was refused with."""
+        names = {queue.name.name for queue in account.queues}
         for queue, _ in self._files:
-            account.queue(queue)
+            if queue not in names:
+                raise UsageError(
+                    f"--send {queue}=…: the app names no queue {queue!r}; it names "
+                    f"{', '.join(sorted(names))}"
+                )
         for queue, events in self._files:
             async with Sink(queue, account) as sink:
                 group = sink.fifo

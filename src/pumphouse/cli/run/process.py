@@ -180,13 +180,14 @@ def shown(
         _log.info("%s", summary(snapshot()))
         return
     display = LiveDisplay(console, snapshot, waiting_every=options.waiting_every)
-    logs.set_up(options.level, logs.formatter(options.log_format), display.handler())
-    display.open()
-    try:
-        yield display
-    finally:
-        display.close(summary(snapshot()))
-        logs.set_up(options.level, logs.formatter(options.log_format))
+    with logs.through(display.handler()):
+        display.open()
+        last_line = ""
+        try:
+            yield display
+            last_line = summary(snapshot())
+        finally:
+            display.close(last_line)
 
 
 @contextmanager
