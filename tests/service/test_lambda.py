@@ -34,7 +34,7 @@ from pumphouse.sink.outgoing import Draft
 from pumphouse.subscriber.events import Handled
 from pumphouse.subscriber.outcomes import Ack, Drop, Reject, Reply, Retry
 from pumphouse.testing import EventSourceMapping, LambdaContext, lambda_event
-from support.service import make_queue, send
+from support.service import changes, make_queue, send
 from support.serving import Served, serving
 
 # An event as Lambda's developer guide shows it for a standard queue: two records, written by hand.
@@ -401,6 +401,36 @@ async def test_retries_come_again_after_their_delay(account: Account, clock: Vir
             await clock.advance(1)
     assert times == [0, 7, 37]
     assert account.queue("q").visible + account.queue("q").in_flight == 0
+
+
+@pytest.mark.parametrize(("queue", "behind"), [("q.fifo", 0), ("q", 7)])
+async def test_what_waits_behind_a_failure_never_overtakes_it(
+    account: Account, clock: VirtualClock, queue: str, behind: int
+) -> None:
+    """A FIFO queue keeps what is free behind a hidden head; a standard queue doesn't."""
+    await make_queue(account, queue, VisibilityTimeout="600")
+    app = App()
+    ran: list[tuple[float, str]] = []
+    key = None if queue.endswith(".fifo") else (lambda payload: "one")
+
+    @app.subscriber(queue, partition_key=key)
+    async def handle(payload: str, message: Message) -> Retry | None:
+        ran.append((clock.monotonic(), payload))
+        return Retry(after=7) if payload == "a1" and message.attempt == 1 else None
+
+    for body in ("a1", "a2", "a3"):
+        await send(account, queue, body, "a" if key is None else None)
+    async with LambdaHandler(app, account) as handler:
+        mapping = EventSourceMapping(account, queue, handler)
+        for _ in range(20):
+            await mapping.poll()
+            await clock.advance(1)
+    assert [(body, seconds) for _, body, seconds in changes(account)] == [
+        ("a1", 7),
+        ("a2", behind),
+        ("a3", behind),
+    ]
+    assert ran == [(0, "a1"), (7, "a1"), (7, "a2"), (7, "a3")]
 
 
 async def test_without_the_permission_they_come_after_the_visibility_timeout(

@@ -250,12 +250,12 @@ class Batch:
         # a FIFO queue hands out nothing of a group whose head is hidden, if what is behind it is
         # free; on a standard queue it would overtake
         behind = 0 if self._subscription.queue.is_fifo else seconds
+        self._open.discard(delivery)
+        self.failures[delivery] = seconds
         for follower in self._lanes.followers(delivery):
             self._stats.released += 1
             self._open.discard(follower)
             self.failures[follower] = behind
-        self._open.discard(delivery)
-        self.failures[delivery] = seconds
         if delivery.key is not None:
             self._failed_keys.add(delivery.key)
 
