@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -11,7 +14,15 @@ from pumphouse.account import Account
 from pumphouse.clock import VirtualClock
 from pumphouse.queue_tools import redrive
 from support.dead_letters import Mortal, contents, passing, put, queues, until_killed
+from support.serving import serving
 
+AWS = {
+    "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    "AWS_REGION": "us-east-1",
+    "AWS_CONFIG_FILE": "/dev/null",
+    "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+}
 _LEASE_OVER = 130  # and within the five minutes in which SQS knows a deduplication id
 
 
@@ -93,3 +104,36 @@ async def test_b11_killed_at_every_request_a_standard_queue_loses_nothing(
             break
         points += 1
     assert 10 < points < 190
+
+
+def test_b11_a_process_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`kill -9` in the middle of the command, and the command again."""
+    for name, value in AWS.items():
+        monkeypatch.setenv(name, value)
+    account = Account(clock=VirtualClock())
+    with serving(account, clock=account.clock) as served:  # type: ignore[arg-type]
+        served.run(queues(account, "q.fifo", dead="dead.fifo"))
+        for number in range(80):
+            served.run(put(account, "dead.fifo", f"{number:_<6}", f"g{number % 4}"))
+        command = [sys.executable, "-m", "pumphouse", "redrive", "dead.fifo", "--no-task"]
+        command += ["--endpoint-url", served.url]
+        process = subprocess.Popen(
+            [*command, "--rate", "40"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            until = time.monotonic() + 30
+            while account.queue("q.fifo").visible < 15 and time.monotonic() < until:
+                time.sleep(0.005)
+        finally:
+            process.kill()
+            process.wait(20)
+        moved = account.queue("q.fifo").visible
+        assert 15 <= moved < 80
+        served.pass_time(_LEASE_OVER)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")
+        found = defaultdict(list)
+        for message in served.run(contents(account, "q.fifo")):
+            found[message.attributes["MessageGroupId"]].append(int(message.body.strip("_")))
+        assert found == {f"g{group}": list(range(group, 80, 4)) for group in range(4)}
+        assert not served.run(contents(account, "dead.fifo"))
