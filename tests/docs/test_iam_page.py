@@ -10,7 +10,7 @@ import asyncio
 import json
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import pytest
@@ -23,6 +23,7 @@ from pumphouse import (
     Queue,
     Sink,
     Topic,
+    VirtualClock,
     subscribe_queue_to_topic,
 )
 from pumphouse.errors import RefusedConfigError
@@ -30,6 +31,8 @@ from pumphouse.http.s3 import S3BlobStore
 from pumphouse.protocol.names import parse_queue_url
 from pumphouse.protocol.operations import CreateQueue, Operation
 from pumphouse.protocol.sns_operations import CreateTopic
+from pumphouse.queue_tools import overview, parse_condition, peek, receive, redrive
+from pumphouse.queue_tools.purging import purge_of
 from support.pages import ROOT
 
 PAGE = (ROOT / "docs" / "guides" / "iam.md").read_text()
@@ -87,7 +90,7 @@ def need_of(operation: Operation[Any]) -> tuple[str, str]:
         return action, NAMES[parse_queue_url(url).name]
     if name := getattr(operation, "queue_name", None):
         return action, NAMES[name]
-    if arn := getattr(operation, "topic_arn", None):
+    if arn := getattr(operation, "topic_arn", None) or getattr(operation, "source_arn", None):
         return action, NAMES[arn.rpartition(":")[2]]
     return action, EVERYTHING
 
@@ -97,6 +100,7 @@ class Policy:
 
     def __init__(self, account: Account, allowed: Needs) -> None:
         self.account = account
+        assert isinstance(account.clock, VirtualClock)
         self.clock = account.clock
         self.allowed = allowed
         self.used: Needs = set()
@@ -144,7 +148,7 @@ def reading(queue: str | Queue = "orders.fifo", *, fails: bool = False, **option
         there = backend.account.queue(queue if isinstance(queue, str) else queue.name)
         assert (there.visible, there.in_flight) == (0, 0)
         if fails:
-            assert len(backend.account.sent("orders-dead.fifo")) == 1
+            assert len(backend.account.sent("orders-dead.fifo")) == 3  # two were there before
         if "publish" in options:
             assert len(backend.account.sent("replies.fifo")) == 1
 
@@ -152,7 +156,9 @@ def reading(queue: str | Queue = "orders.fifo", *, fails: bool = False, **option
 
 
 async def lease(backend: Policy) -> None:
-    jobs = await LeaseTransport.create("orders.fifo", backend, clock=backend.clock)
+    jobs: LeaseTransport[Any] = await LeaseTransport.create(
+        "orders.fifo", backend, clock=backend.clock
+    )
     await jobs.publish("group", 1)
     for _ in range(2):
         held = await jobs.claim("worker", 30)
@@ -165,6 +171,41 @@ async def lease(backend: Policy) -> None:
 async def subscribe(backend: Policy) -> None:
     await subscribe_queue_to_topic(backend, "orders", Topic(NEWS))
     await subscribe_queue_to_topic(backend, "orders", Topic(NEWS), filter_policy={"kind": ["a"]})
+
+
+async def with_time(backend: Policy, work: Coroutine[Any, Any, R]) -> R:
+    """Work that waits for a poll or a move, while time passes."""
+    task = asyncio.create_task(work)
+    await backend.clock.run_until(task.done)
+    return await task
+
+
+async def list_queues(backend: Policy) -> None:
+    found = {each.name: each.problem for each in await overview(backend, "limited")}
+    assert found == {"limited.fifo": ""}
+
+
+async def look(backend: Policy) -> None:
+    peeked = await with_time(backend, peek(backend, "orders.fifo"))
+    assert len(peeked.messages) == 1
+
+
+async def receive_and_delete(backend: Policy) -> None:
+    async for _, delete in receive(backend, "orders.fifo", 1, wait_time_seconds=0):
+        await delete()
+
+
+async def purge(backend: Policy) -> None:
+    await (await purge_of(backend, "orders.fifo")).carry_out()
+
+
+def redriving(moved: int, **options: Any) -> Scenario:
+    async def scenario(backend: Policy) -> None:
+        to = "limited.fifo"
+        moving = redrive(backend, "orders-dead.fifo", to=to, clock=backend.clock, **options)
+        assert (await with_time(backend, moving)).moved == moved
+
+    return scenario
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -189,6 +230,14 @@ SCENARIOS: dict[str, Scenario] = {
     'Read with `sns="auto"`, beside reading': reading(Queue("fed", sns="auto")),
     "Lease from a queue": lease,
     "Subscribe a queue to a topic": subscribe,
+    "`pumphouse queues`": list_queues,
+    "`pumphouse peek`, on AWS": look,
+    "`pumphouse receive --delete`": receive_and_delete,
+    "`pumphouse purge`": purge,
+    "`pumphouse redrive --filter`, or `--no-task`": redriving(
+        1, conditions=[parse_condition("attr.kind=late")]
+    ),
+    "`pumphouse redrive --task`": redriving(2, task=True),
 }
 BESIDE_READING = {
     # nothing comes to a queue that has just been made
@@ -215,9 +264,11 @@ async def filled(account: Account) -> Account:
             )
         await account.execute(CreateQueue(name, attributes))
     await subscribe_queue_to_topic(account, "fed", Topic(NEWS))
-    for name in ("orders.fifo", "limited.fifo", "fed"):
+    for name in ("orders.fifo", "limited.fifo", "fed", "orders-dead.fifo"):
         async with Sink(name, account, clock=account.clock, batch_linger=0) as sink:
             await sink.send("there", group_id="g" if name.endswith(".fifo") else None)
+            if name == "orders-dead.fifo":
+                await sink.send("late", group_id="g", attributes={"kind": "late"})
     return account
 
 
