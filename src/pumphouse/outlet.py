@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+MOST_SINKS = 1_000
+"""How many are kept open."""
+
 
 class Outlet:
     """The publishing of one run of an app."""
@@ -63,6 +66,8 @@ class Outlet:
         own: SinkOptions = publisher.options if publisher is not None else {}
         key = (to, id(own)) if own else to
         if (sink := self._sinks.get(key)) is None:
+            if len(self._sinks) >= MOST_SINKS:
+                self._forget_one()
             options: SinkOptions = {
                 "clock": self._clock,
                 "hooks": self._hooks,
@@ -72,11 +77,20 @@ class Outlet:
             sink = self._sinks[key] = Sink(to, self._backend, **options)
         return sink
 
+    def _forget_one(self) -> None:
+        """Where replies go may come from messages, so that there is no end of destinations: let go
+        of the oldest sink that has nothing to send."""
+        for key, sink in self._sinks.items():
+            if not isinstance(key, tuple) and not sink.stats["waiting"]:
+                del self._sinks[key]
+                return
+
     async def aclose(self) -> None:
         """Send what waits, and close the sinks."""
         self._closed = True
-        for sink in self._sinks.values():
-            await sink.aclose()
+        async with asyncio.TaskGroup() as closing:
+            for sink in self._sinks.values():
+                closing.create_task(sink.aclose())
 
     async def check(self, app: App, urls: QueueUrls) -> None:
         """Look up everything that the app declares to publish to, and create the queues that are

@@ -82,7 +82,7 @@ def _message(reply: Reply, to: Any, publisher: Publisher[Any] | None = None) -> 
     outgoing = Outgoing(
         to,
         body,
-        headers=reply.headers,
+        headers=reply.headers or {},
         group_id=reply.group_id,
         deduplication_id=reply.deduplication_id,
         delay_seconds=reply.delay_seconds,

@@ -190,6 +190,10 @@ class Registry:
 
     def _declare(self, member: _Member) -> None:
         """Take it in, unless something that this is included in can't have it."""
+        if not isinstance(member, Publisher):
+            for root in self._roots():
+                if root.run_now is not None:
+                    raise UsageError(f"{root!r} is running; what it reads is declared before")
         self._members.append(member)
         try:
             self._changed()
@@ -322,7 +326,8 @@ class Router(Registry):
 
 def check_prefix(prefix: object) -> None:
     """Raise `UsageError` for what can't be the beginning of a queue's name."""
-    if not isinstance(prefix, str) or (prefix and not is_queue_name(prefix)):
+    # a name of its own, with a letter behind it so that .fifo is in the middle
+    if not isinstance(prefix, str) or not is_queue_name(prefix + "x"):
         raise UsageError(
             f"the prefix is {prefix!r}; a queue's name can begin with letters, digits, hyphens and "
             "underscores only"

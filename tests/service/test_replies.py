@@ -214,6 +214,28 @@ async def test_a_value_with_nowhere_to_go_is_said_once(caplog: pytest.LogCapture
     assert caplog.text.count("nothing says where it goes (publish=)") == 1
 
 
+async def test_destinations_that_messages_name_are_not_kept_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pumphouse.outlet.MOST_SINKS", 3)
+    app = App()
+    for number in range(20):
+        app.publisher(f"to-{number}")
+
+    @app.subscriber("q", concurrency=5)
+    async def handle(to: str) -> Reply:
+        return Reply("x", to=to)
+
+    async with app.in_process() as account:
+        for number in range(20):
+            await account.send("q", f"to-{number}")
+        await account.settle()
+        assert all(bodies(account, f"to-{number}") == ["x"] for number in range(20))
+        running = app.run_now
+        assert running is not None
+        assert len(running.outlet._sinks) <= 5, "no more than were at work at once"
+
+
 # --- publishers as decorators -------------------------------------------------------------------
 
 

@@ -218,7 +218,7 @@ def test_what_is_no_router_and_no_prefix() -> None:
     router.include_router(inner)
     with pytest.raises(UsageError, match="included in itself"):
         inner.include_router(router)
-    for prefix in ("orders.", "a b", 3, None):
+    for prefix in ("orders.", "a.fifo", "a b", "x" * 80, 3, None):
         with pytest.raises(UsageError, match="the prefix is"):
             Router(prefix=prefix)  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="the prefix is"):
@@ -242,6 +242,21 @@ def test_options_that_there_are_not() -> None:
         App().subscriber("q", concurency=3)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="a publisher decorates its handler"):
         App().subscriber("q", publish=App().publisher("x"))(nothing)  # type: ignore[arg-type]
+
+
+async def test_nothing_more_is_declared_while_the_app_runs() -> None:
+    app, router = App("shop"), Router()
+    app.subscriber("q")(nothing)
+    app.include_router(router)
+    async with app.in_process():
+        for declare in (
+            lambda: app.subscriber("late")(nothing),
+            lambda: router.subscriber("late")(nothing),
+            lambda: router.include_router(Router()),
+        ):
+            with pytest.raises(UsageError, match="shop: 1 subscribers> is running"):
+                declare()
+    assert names(app) == ["q"]
 
 
 def test_a_name_that_gets_too_long_is_said_when_it_is_included() -> None:
