@@ -251,7 +251,7 @@ def main() -> None:
     show("the runner alone", taken)
     print(f"{'parsing the payload, in all of these rows':<42}{statistics.median(parsed):>8.2f}")
     print()
-    show("the whole runtime on an account", asyncio.run(in_the_runtime(4 * options.messages, 5)))
+    show("the whole runtime on an account", asyncio.run(in_the_runtime(2 * options.messages, 11)))
     print()
     full = difference(taken, FULL)
     print(f"limit: {LIMIT_MS} ms on top of bare for {FULL}: {full:.2f} ", end="")

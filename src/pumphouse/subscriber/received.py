@@ -53,7 +53,8 @@ def received(delivery: Delivery, queue: str, epoch: float) -> Message:
     raw = delivery.restored or delivery.raw
     message = _new(Received)
     _put_source(message, (raw, queue, delivery.attempt, delivery, epoch))
-    if raw.message_attributes and ENCODING_ATTRIBUTE in raw.message_attributes:
+    attributes = raw.message_attributes
+    if attributes and ENCODING_ATTRIBUTE in attributes:
         message.body  # noqa: B018 - it is read now, to find out whether it can be
     return message
 

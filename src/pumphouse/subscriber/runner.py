@@ -109,7 +109,7 @@ class Runner:
         name = self._queue_name
         batch = self._plan.batch
         check_middleware(middleware, f"subscriber of {name!r}: ", batch=batch)
-        surroundings = Surroundings(name, self._clock, self._hooks, self._judge.outcome_of)
+        surroundings = Surroundings(name, self._clock, self._hooks, self._judge.foretold)
         found = layers(middleware, "receive_batch" if batch else "receive", surroundings)
         if not found:
             return None
@@ -137,8 +137,8 @@ class Runner:
                 bound = self._bound
                 value = await bound.call(
                     self._plan.payload_of(raw),
-                    self.message_of(delivery) if self._shown else None,
-                    bound.headers_of(raw) if bound.header_count else (),
+                    received(delivery, self._queue_name, self._epoch) if self._shown else None,
+                    bound.read_headers(raw.message_attributes) if bound.header_count else (),
                 )
                 return ACK if value is None else await self._outcome_of_value(value, delivery)
             message = self.message_of(delivery) if self._shown else None
@@ -337,7 +337,7 @@ class Runner:
                 payloads.append(payload)
                 good.append(message)
             except UndecodableError as error:
-                outcomes[place] = self._judge.undecodable(delivery, error)
+                outcomes[place] = self._judge.one_of_batch(delivery, error)
         if payloads:
             columns = self._bound.headers_of_batch(headers)
             call = partial(self._bound.call, payloads, good, columns)
@@ -374,7 +374,7 @@ class Runner:
         try:
             return await self._outcome_of_value(value, delivery)
         except Exception as error:  # a reply that could not be published fails alone
-            return self._judge.raised(delivery, error)
+            return self._judge.one_of_batch(delivery, error)
 
 
 def _chosen(messages: list[Message], batch: list[_Single]) -> list[_Single]:

@@ -79,7 +79,7 @@ def header_reader(needs: Sequence[HeaderNeed]) -> Callable[[Attributes | None], 
 
 
 def _reader(need: HeaderNeed) -> Callable[[Attributes | None], Any]:
-    name, default = need.name, need.default
+    name, default, plain = need.name, need.default, need.kind is str
     convert = _converter(need)
 
     def read(attributes: Attributes | None) -> Any:
@@ -87,6 +87,8 @@ def _reader(need: HeaderNeed) -> Callable[[Attributes | None], Any]:
             if default is MISSING:
                 raise UndecodableError(f"header {name!r} is missing")
             return default
+        if plain and attribute.binary_value is None:
+            return attribute.string_value or ""
         return convert(attribute)
 
     return read
