@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -234,6 +235,50 @@ async def test_destinations_that_messages_name_are_not_kept_for_ever(
         running = app.run_now
         assert running is not None
         assert len(running.outlet._sinks) <= 5, "no more than were at work at once"
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_under_random_troubles_every_reply_is_stored_once_and_in_order(seed: int) -> None:
+    chance = random.Random(seed)
+    app = App()
+    app.publisher("other.fifo")
+    failing = {(group, number) for group in "abc" for number in range(6) if chance.random() < 0.3}
+
+    @app.subscriber("q.fifo", publish="out.fifo", retry=0.5, concurrency=4)
+    async def handle(body: str, message: Message) -> list[Reply]:
+        if message.attempt == 1 and (body[0], int(body[1:])) in failing:
+            raise RuntimeError("as planned")
+        return [Reply(f"{body}-{n}") for n in range(3)] + [Reply(f"{body}!", to="other.fifo")]
+
+    async with app.in_process() as account:
+        for _ in range(8):
+            trouble = chance.choice(["throttle", "lose", "entries", "entries", "delete", "refuse"])
+            if trouble == "throttle":
+                account.faults.throttle(SendMessageBatch, times=chance.randint(1, 3))
+            elif trouble == "lose":
+                account.faults.lose_answer(SendMessageBatch)
+            elif trouble == "entries":
+                bad = chance.randrange(4)
+                account.faults.fail_entries(
+                    SendMessageBatch,
+                    [bad],
+                    code=chance.choice(["InternalError", "InvalidMessageContents"]),
+                    sender_fault=chance.random() < 0.5,
+                    times=2,
+                )
+            elif trouble == "delete":
+                account.faults.lose_answer(DeleteMessageBatch)
+            else:
+                account.faults.refuse(SendMessageBatch, "AccessDenied")
+        for number in range(6):
+            for group in "abc":
+                await account.send("q.fifo", f"{group}{number}", group_id=group)
+        await account.settle()
+        for group in "abc":
+            found = [each.body for each in account.sent("out.fifo") if each.group_id == group]
+            assert found == [f"{group}{number}-{n}" for number in range(6) for n in range(3)]
+            found = [each.body for each in account.sent("other.fifo") if each.group_id == group]
+            assert found == [f"{group}{number}!" for number in range(6)]
 
 
 # --- publishers as decorators -------------------------------------------------------------------
