@@ -12,7 +12,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console, Group
 
-from pumphouse.cli.run.view import decimal, duration, elided, number, plain, summary, view
+from pumphouse.cli.run.view import decimal, distinct, duration, elided, number, plain, summary, view
 from pumphouse.health import QueueState, Snapshot, WorkerState
 
 VIEWS = Path(__file__).parent / "views"
@@ -206,6 +206,25 @@ def test_names_keep_both_ends() -> None:
     assert elided("short", 12) == "short"
     for width in range(1, 20):
         assert cell_len(elided("orders-of-the-day.fifo", width)) <= width
+
+
+@pytest.mark.parametrize(
+    ("names", "width", "shown"),
+    [
+        (["orders-of-the-day.fifo", "mail"], 12, ["orders-o…ifo", "mail"]),
+        (["queue-of-the-03-thing", "queue-of-the-12-thing"], 12, ["…he-03-thing", "…he-12-thing"]),
+        (["queue-1-of-the-thing", "queue-2-of-the-thing"], 8, ["queue-1…", "queue-2…"]),
+        (["queue-1-of-the-thing", "queue-2-of-the-thing"], 9, ["queue-1-…", "queue-2-…"]),
+        (["queue-of-1-of-the-thing", "queue-of-2-of-the-thing"], 8, ["…1-of-t…", "…2-of-t…"]),
+        (["a" * 20 + "1" + "b" * 20, "a" * 20 + "2" + "b" * 20], 1, ["…", "…"]),
+    ],
+)
+def test_names_are_cut_where_they_stay_apart(
+    names: list[str], width: int, shown: list[str]
+) -> None:
+    found = distinct(names, width)
+    assert [found[name] for name in names] == shown
+    assert max(map(len, distinct(names, width, ascii_only=True).values())) <= width
 
 
 def test_the_summary_says_what_came_of_it() -> None:

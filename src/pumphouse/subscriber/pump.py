@@ -204,7 +204,8 @@ class Pump:
         self._full = 0
         self._failures += 1
         self.healthy = False
-        self.reason = f"{type(error).__name__}: {error}"
+        kind, text = type(error).__name__, str(error)
+        self.reason = text if text.startswith(kind) else f"{kind}: {text}"
         if isinstance(error, QueueDoesNotExist) and self._queue.on_missing == "end":
             self.ended = True
             self.stop()

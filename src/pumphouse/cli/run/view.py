@@ -8,6 +8,7 @@ don't fit are counted in one line, unhealthy ones last to go. How it gets onto a
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -129,6 +130,7 @@ class _Layout:
         self.columns = columns
         self.name = max(3, min(longest, width - taken))
         self.left = width - taken - self.name - self.gap
+        self.short = distinct(list(snapshot.queues), self.name - 2, ascii_only)
 
     def titles(self) -> Text:
         text = Text("  queue".ljust(self.name)[: self.name], style="dim")
@@ -142,7 +144,8 @@ class _Layout:
         mark = _MARKS[queue.status][self.ascii_only]
         text = Text(style=style)
         text.append(" " if style else mark, "" if style else _STYLES[queue.status])
-        text.append(" " + elided(name, self.name - 2, self.ascii_only).ljust(self.name - 2))
+        shown = self.short.get(name) or elided(name, self.name - 2, self.ascii_only)
+        text.append(" " + shown.ljust(self.name - 2))
         if self.wide:
             shown = "" if style else queue.status
             text.append(" " * self.gap + shown.ljust(_STATUS_WIDTH), _STYLES[queue.status])
@@ -270,6 +273,35 @@ def elided(name: str, width: int, ascii_only: bool = False) -> str:
     keep = max(0, width - len(dots))
     tail = keep // 3
     return (name[: keep - tail] + dots + name[len(name) - tail :])[:width]
+
+
+def distinct(names: Sequence[str], width: int, ascii_only: bool = False) -> dict[str, str]:
+    """The names in `width` characters each, cut where they still differ, if there is such a place:
+    in the middle, at the beginning, at the end, or around what differs."""
+    dots = "..." if ascii_only else "…"
+    room = max(1, width - len(dots))
+    common = len(os.path.commonprefix(list(names)))  # noqa: RUF071 - characters are meant
+
+    def without_beginning(name: str) -> str:
+        return dots + name[-room:]
+
+    def without_end(name: str) -> str:
+        return name[:room] + dots
+
+    def around(name: str) -> str:
+        inner = name[common:]
+        if len(inner) <= room:
+            return dots + name[-room:]
+        return dots + inner[: max(1, room - len(dots))] + dots
+
+    def in_the_middle(name: str) -> str:
+        return elided(name, width, ascii_only)
+
+    for cut in (in_the_middle, without_beginning, without_end, around):
+        found = {name: name if len(name) <= width else cut(name)[:width] for name in names}
+        if len(set(found.values())) == len(found):
+            return found
+    return {name: in_the_middle(name) for name in names}
 
 
 def elided_end(text: str, width: int, ascii_only: bool = False) -> str:
