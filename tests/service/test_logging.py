@@ -15,7 +15,7 @@ from pumphouse import App, Drop, Queue, Reject, Reply, Retry, UsageError
 from pumphouse.account import Account
 from pumphouse.clock import VirtualClock
 from pumphouse.middleware import JsonFormatter, Logging, MessageContext, TimeLimit, json_logging
-from support.service import make_queue, send
+from support.service import deleted, make_queue, send
 
 FIELDS = ("queue", "message_id", "group_id", "attempt", "receive_count", "correlation_id")
 
@@ -233,6 +233,44 @@ async def test_an_error_of_a_batch_is_logged_once_for_each_message(
         await account.settle()
     warnings = [record for record in log.records if record.levelno >= logging.WARNING]
     assert [record.name for record in warnings] == ["pumphouse.messages"] * 2
+
+
+async def test_what_fails_alone_in_a_batch_is_logged_once(log: pytest.LogCaptureFixture) -> None:
+    app = App(middleware=[Logging()])
+
+    @app.subscriber("q", batch=10, batch_window=1, undecodable="drop", publish="replies")
+    async def handle(payloads: list[dict[str, int]]) -> list[Any]:
+        return [Reply("x") for _ in payloads]
+
+    async with app.in_process() as account:
+        account.faults.refuse("SendMessageBatch", "AccessDenied", "not you", times=1)
+        await account.send("q", "no json")
+        await account.send("q", {"a": 1})
+        await account.settle()
+    warnings = [record for record in log.records if record.levelno >= logging.WARNING]
+    assert [record.name for record in warnings] == ["pumphouse.messages"] * len(warnings)
+    assert sorted(record.outcome for record in about_messages(log)) == ["ack", "drop", "retry"]
+
+
+async def test_on_error_is_asked_once_for_each_error(log: pytest.LogCaptureFixture) -> None:
+    asked: list[BaseException] = []
+
+    def on_error(error: BaseException) -> Any:
+        asked.append(error)
+        return Drop if len(asked) == 1 else Reject
+
+    app = App(middleware=[Logging()])
+
+    @app.subscriber("q", on_error=on_error)
+    async def handle(text: str) -> None:
+        raise LookupError(text)
+
+    async with app.in_process() as account:
+        await account.send("q", "x")
+        await account.settle()
+    assert len(asked) == 1
+    assert [record.outcome for record in about_messages(log)] == ["drop"]
+    assert deleted(account) == ["x"]
 
 
 async def test_bodies_are_shown_where_asked_for_up_to_a_length(

@@ -49,6 +49,8 @@ class Logging:
     to whoever published.
     """
 
+    logs_outcomes = True  # the runtime leaves it to this one to tell of them
+
     def __init__(
         self,
         *,
@@ -167,7 +169,7 @@ class Logging:
             level = self._level if name in ("ack", "stopped") else self._failure_level
             if self._logger.isEnabledFor(level):
                 self._log(level, message, len(messages), seconds, name, reason, shown)
-        mark_logged(error, messages)
+        mark_logged(error, [message.lease for message in messages])
 
     def _outcome_of(
         self, message: Message, error: BaseException

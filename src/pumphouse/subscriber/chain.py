@@ -202,9 +202,10 @@ class _Next:
         return self._value
 
 
-def mark_logged(error: BaseException, messages: Sequence[Message]) -> None:
-    """Note that a middleware has logged this error of these messages, so that nobody does again."""
-    error.__dict__["_pumphouse_logged"] = [getattr(each, "lease", None) for each in messages]
+def mark_logged(error: BaseException, leases: Sequence[Lease]) -> None:
+    """Note that a middleware logs this error of the messages with these leases, so that nobody
+    does again."""
+    error.__dict__["_pumphouse_logged"] = leases
 
 
 def was_logged(error: BaseException, lease: Lease | None) -> bool:

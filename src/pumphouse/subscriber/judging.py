@@ -10,7 +10,7 @@ import logging
 
 from pumphouse.content import UndecodableError
 from pumphouse.hooks import Hooks
-from pumphouse.subscriber.chain import was_logged
+from pumphouse.subscriber.chain import mark_logged, was_logged
 from pumphouse.subscriber.delivery import Delivery
 from pumphouse.subscriber.events import Undecodable
 from pumphouse.subscriber.outcomes import (
@@ -29,6 +29,9 @@ from pumphouse.subscriber.subscription import Subscription
 _log = logging.getLogger("pumphouse.subscriber")
 
 
+_FORETOLD = "_pumphouse_foretold"
+
+
 class Stopped:
     """The handler was cancelled from outside; what to do is written in the delivery."""
 
@@ -43,6 +46,9 @@ class Judge:
         self._subscription = subscription
         self._hooks = hooks
         self._stats = stats
+        self._outcomes_logged = any(
+            getattr(each, "logs_outcomes", False) for each in subscription.middleware
+        )
 
     def outcome_of(self, error: BaseException) -> Outcome:
         """The outcome that an error stands for."""
@@ -58,11 +64,26 @@ class Judge:
             _log.exception("on_error of %s failed", self._subscription.queue.name)
             return Retry(reason=describe(error))
 
+    def foretold(self, error: BaseException) -> Outcome:
+        """The outcome of an error that is still on its way out, for middleware that asks;
+        `on_error` is not asked once more for it."""
+        outcome = self.outcome_of(error)
+        error.__dict__[_FORETOLD] = (self, outcome)
+        return outcome
+
+    def one_of_batch(self, delivery: Delivery, error: BaseException) -> Outcome:
+        """The outcome of an error of one message, which the middleware of its batch sees only as
+        an outcome."""
+        if self._outcomes_logged and delivery.lease is not None:
+            mark_logged(error, [delivery.lease])
+        return self.raised(delivery, error)
+
     def raised(self, delivery: Delivery, error: BaseException) -> Outcome:
         """The outcome of an error for this delivery; it is logged, unless it has been."""
         if isinstance(error, UndecodableError):
             return self.undecodable(delivery, error)
-        outcome = self.outcome_of(error)
+        judge, foretold = error.__dict__.pop(_FORETOLD, (None, None))
+        outcome: Outcome = foretold if judge is self else self.outcome_of(error)
         if not isinstance(error, Settle) and not was_logged(error, delivery.lease):
             _log.log(
                 logging.INFO if isinstance(outcome, Ack) else logging.WARNING,
