@@ -26,6 +26,7 @@ from pumphouse import (
 from pumphouse.asyncapi import document, dumps
 from pumphouse.check import Finding, check
 from pumphouse.clock import Clock
+from pumphouse.lambda_handler import LambdaHandler
 from pumphouse.protocol.operations import (
     DeleteMessage,
     Done,
@@ -103,6 +104,13 @@ async def service(backend: Backend, message: Message) -> None:
     async with app.running(backend) as running:
         assert_type(running.clock, Clock)
         assert_type(app.sink("replies"), Sink)
+
+
+async def on_lambda(backend: Backend) -> None:
+    assert_type(app.lambda_handler, LambdaHandler)
+    assert_type(app.lambda_handler({}, None), dict[str, Any])
+    assert_type(await LambdaHandler(app, backend).invoke({}), dict[str, Any])
+    LambdaHandler(app, partial=False)  # type: ignore[call-arg]
 
 
 async def leases(backend: Backend) -> None:
