@@ -6,7 +6,8 @@ imports it when it runs, so that `pumphouse --help` stays quick. It returns its 
 What goes wrong on purpose is one line on standard error and no traceback. The exit code is 2 for a
 command that can't be carried out as it was written (`UsageError`, unknown options), 1 for any other
 `PumphouseError` and for a fault of the operating system (a full disk), 130 for Ctrl-C, and 141 when
-whoever reads the output has gone. A traceback is a bug in pumphouse.
+whoever reads the output has gone; those of `run` are finer (`exit_codes.py`). A traceback is a bug
+in pumphouse, or in a service that is run.
 """
 
 from __future__ import annotations

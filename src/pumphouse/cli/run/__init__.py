@@ -1,12 +1,13 @@
 """`pumphouse run service:app`: an app until a signal, in this process or in several.
 
 ====================  ==============================================================================
-`options.py`          what the command line said
+`options.py`          what the command line said; `loading.py` finds the app that it names
 `process.py`          the app in one process, and what goes along with it
-`supervisor.py`       `--workers` and `--reload`: which processes run, and for how long
+`supervised.py`       the parent process of `--workers` and `--reload`
+`supervisor.py`       which processes it has, and for how long; `reload.py` what has changed
 `workers.py`          one of those processes, as the supervisor sees it
-`worker.py`           the same, as it sees itself
-`view.py`             what a terminal shows; `display.py` how it gets there
+`worker.py`           the same, as it sees itself; `reports.py` what they say to each other
+`view.py`             what a terminal shows; `display.py` how it gets there, `logs.py` beside it
 `local.py`            the account of `--local`
 ====================  ==============================================================================
 """
