@@ -15,6 +15,7 @@ from pumphouse.http.look import look_at_served
 from pumphouse.protocol.operations import CreateQueue, ReceiveMessage
 from pumphouse.protocol.sigv4 import Keys
 from pumphouse.server.auth import Gate
+from pumphouse.server.looking import MAX_BYTES
 from support.dead_letters import put
 from support.serving import Served, serving
 
@@ -83,7 +84,7 @@ def test_an_answer_is_bounded(served: Served) -> None:
         served.run(put(account, "q", "x" * 1_000_000))
     found = json.loads(_get(f"{served.url}/_pumphouse/messages/{ARN}/100")[1])
     assert 5 < len(found) < 17
-    assert sum(len(each["Body"]) for each in found) <= served.endpoint.max_body_bytes
+    assert sum(len(each["Body"]) for each in found) <= MAX_BYTES
 
 
 def test_where_requests_are_signed_nothing_is_shown() -> None:

@@ -16,11 +16,10 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from msgspec import json
 from msgspec.structs import replace
 
 from pumphouse.backend import Backend
-from pumphouse.errors import NetworkError, OutcomeUnknownError, ServiceError, UsageError
+from pumphouse.errors import NetworkError, OutcomeUnknownError, ServiceError
 from pumphouse.protocol import sns_query, sqs_json, sqs_query
 from pumphouse.protocol.faults import fault
 from pumphouse.protocol.names import is_queue_url, region_of_host
@@ -31,7 +30,6 @@ from pumphouse.protocol.operations import (
     ListQueuesResult,
     MessageAttributeValue,
     Operation,
-    ReceivedMessage,
     ReceiveMessage,
     ReceiveMessageResult,
     Result,
@@ -45,10 +43,8 @@ from pumphouse.protocol.sns_operations import (
     Unsubscribe,
 )
 from pumphouse.server.auth import Gate
+from pumphouse.server.looking import LOOK_PATH, looked
 
-LOOK_PATH = "/_pumphouse/messages/"
-"""Followed by a queue's ARN and a number: its messages, without receiving them."""
-MAX_LOOKED_AT = 10_000
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """The largest request body that is read: a batch of 1 MiB in which each byte needs an escape."""
 
@@ -94,15 +90,6 @@ class Certified(Protocol):
 
     def signing_certificate(self, file_name: str) -> bytes:
         """The certificate of this file name, or nothing."""
-        ...
-
-
-@runtime_checkable
-class Open(Protocol):
-    """A backend whose messages can be looked at without receiving them: `Account` is one."""
-
-    async def look(self, queue: str, number: int) -> list[ReceivedMessage]:
-        """The first visible messages of a queue. Raises `UsageError` where there is none."""
         ...
 
 
@@ -254,7 +241,8 @@ class Endpoint:
         if request.path.endswith(".pem") and isinstance(self._backend, Certified):
             return _certificate(request, self._backend)
         if request.path.startswith(LOOK_PATH):
-            return await self._looked(request)
+            backend = self._backend if self._gate is None else None
+            return Response(*await looked(request.method, request.path, backend))
         request_id = self._next_id()
         protocol = _speaks(request)
         try:
@@ -287,26 +275,6 @@ class Endpoint:
         except Exception:
             _log.exception("a request failed")
             return protocol.error(fault("InternalError", _INTERNAL), request_id)
-
-    async def _looked(self, request: Request) -> Response:
-        """The messages of a queue for `pumphouse peek`, which receives nothing of them: not for a
-        backend that can't be looked into, nor where requests have to be signed."""
-        queue, _, number = request.path.removeprefix(LOOK_PATH).rpartition("/")
-        if self._gate is not None or not isinstance(self._backend, Open) or not number.isdecimal():
-            return Response(404, [(b"content-type", b"text/plain")], b"")
-        if request.method not in ("GET", "HEAD"):
-            return Response(405, [(b"allow", b"GET, HEAD")], b"")
-        try:
-            found = await self._backend.look(queue, min(int(number[:6]), MAX_LOOKED_AT))
-        except UsageError:
-            return Response(404, [(b"content-type", b"text/plain")], b"")
-        size = 0
-        for place, message in enumerate(found):
-            size += len(message.body)
-            if place and size > self.max_body_bytes:
-                del found[place:]
-                break
-        return Response(200, [(b"content-type", b"application/json")], json.encode(found))
 
     def _next_id(self) -> str:
         """A request id in the shape of AWS's: one random series, counted."""
