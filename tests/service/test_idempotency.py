@@ -9,7 +9,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -953,7 +952,8 @@ async def test_the_thread_and_the_file_are_let_go_when_nothing_is_asked(
     for number in range(3):
         await store.begin(str(number), "a", until=10.0, now=0.0)
         async with asyncio.timeout(5):
-            while any(t.name == "pumphouse-keys" for t in threading.enumerate()):  # noqa: ASYNC110
+            thread = store._thread
+            while thread is not None and thread.is_alive():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     assert not (tmp_path / "keys.db-wal").exists()
 

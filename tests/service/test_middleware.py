@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import logging
 import time
 from typing import Any
@@ -543,6 +544,33 @@ async def test_a_time_limit_holds_for_a_batch() -> None:
     found = outcomes_of(app)
     await run(app, "a", "b")
     assert found == [("drop", "TimeoutError: it took longer than 5 s")] * 2
+
+
+# --- what is one --------------------------------------------------------------------------------
+
+
+class Callable:
+    async def __call__(self, message: Message, call_next: CallNext) -> Any:
+        return await call_next(message)
+
+    async def method(self, message: Message, call_next: CallNext) -> Any:
+        return await call_next(message)
+
+    async def with_more(self, more: str, message: Message, call_next: CallNext, **rest: Any) -> Any:
+        assert more == "more"
+        return await call_next(message)
+
+
+async def test_functions_methods_callables_and_partials_are_middleware() -> None:
+    it = Callable()
+    app = App(middleware=[one, it, it.method, functools.partial(it.with_more, "more")])
+
+    @app.subscriber("q")
+    async def handle(text: str) -> None: ...
+
+    found = outcomes_of(app)
+    await run(app, "x")
+    assert found == [("ack", "")]
 
 
 # --- what is no middleware ----------------------------------------------------------------------

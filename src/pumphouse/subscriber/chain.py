@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias
 
 from pumphouse.clock import Clock
@@ -225,7 +226,11 @@ def _sides(middleware: object) -> dict[Side, Callable[..., Any]]:
 
 
 def _check_call(what: str, side: Side, call: Callable[..., Any]) -> None:
-    target = call if inspect.isroutine(call) else getattr(call, "__call__", call)  # noqa: B004
+    target: Any = call
+    while isinstance(target, partial):
+        target = target.func
+    if not inspect.isroutine(target):
+        target = getattr(target, "__call__", target)  # noqa: B004
     if inspect.isasyncgenfunction(target) or inspect.isgeneratorfunction(target):
         raise UsageError(f"{what} yields; it awaits call_next and returns instead")
     if inspect.isroutine(target) and not inspect.iscoroutinefunction(target):
@@ -241,6 +246,8 @@ def _check_call(what: str, side: Side, call: Callable[..., Any]) -> None:
 
 
 def _name(middleware: object) -> str:
+    while isinstance(middleware, partial):
+        middleware = middleware.func
     owner = getattr(middleware, "__self__", middleware)  # of a method, the object
     if isinstance(owner, type) or inspect.isroutine(owner):
         return str(getattr(owner, "__qualname__", owner))
