@@ -8,7 +8,7 @@ it, with the correlation id of what is being handled. Sinks are shared, and are 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,7 +30,8 @@ from pumphouse.publishers import Outgoing, Place, Publisher, is_fifo
 from pumphouse.replies import ToSend, replies_of
 from pumphouse.sink import Sink, SinkOptions
 from pumphouse.sink.chains import in_order
-from pumphouse.sink.outgoing import SendOptions
+from pumphouse.sink.options import AddAttributes
+from pumphouse.sink.outgoing import AttributeValue, SendOptions
 from pumphouse.subscriber.chain import Chain, Middleware, Surroundings, layers
 from pumphouse.subscriber.handling import Handling, current_correlation_id, handling
 from pumphouse.subscriber.outcomes import Outcome, outcome_of_error
@@ -68,12 +69,9 @@ class Outlet:
         if (sink := self._sinks.get(key)) is None:
             if len(self._sinks) >= MOST_SINKS:
                 self._forget_one()
-            options: SinkOptions = {
-                "clock": self._clock,
-                "hooks": self._hooks,
-                "add_attributes": _correlation,
-            }
+            options: SinkOptions = {"clock": self._clock, "hooks": self._hooks}
             options.update(own)
+            options["add_attributes"] = _with_correlation(own.get("add_attributes"))
             sink = self._sinks[key] = Sink(to, self._backend, **options)
         return sink
 
@@ -223,7 +221,10 @@ class Outlet:
             "tenant": outgoing.tenant,
             "subject": outgoing.subject,
         }
-        return await self.sink(outgoing.destination, publisher).send(outgoing.body, **options)
+        # a full sink is no failure of the message that is being handled: it waits for room
+        wait = publisher.options.get("wait", True) if publisher is not None else True
+        sink = self.sink(outgoing.destination, publisher)
+        return await sink.send(outgoing.body, wait=wait, **options)
 
     async def _in_time(self, sending: Coroutine[Any, Any, R]) -> R:
         """The result. Outside of handlers nobody else may be there to move a virtual clock."""
@@ -243,11 +244,16 @@ class _Failed(PumphouseError):
     """Something failed that is no `PumphouseError`: its cause."""
 
 
-def _correlation(_: object) -> dict[str, str]:
-    """The header that goes with everything that is published for a message; it is left out where
-    there are ten without it."""
-    correlation_id = current_correlation_id()
-    return {CORRELATION_HEADER: correlation_id} if correlation_id else {}
+def _with_correlation(add: AddAttributes | None) -> AddAttributes:
+    """What a sink adds to its messages: the header that goes with everything that is published for
+    a message, and what else it is told to. It is left out where there are ten without it."""
+
+    def added(message: Any) -> Mapping[str, AttributeValue]:
+        correlation_id = current_correlation_id()
+        own = add(message) if add is not None else {}
+        return {CORRELATION_HEADER: correlation_id, **own} if correlation_id else own
+
+    return added
 
 
 def _chain(outgoing: Outgoing) -> str | None:

@@ -32,7 +32,13 @@ from pumphouse import (
     subscribe_queue_to_topic,
 )
 from pumphouse.claim_check import ClaimCheck, MemoryBlobStore
-from pumphouse.errors import ClosedError, CrossThreadError, NotSentError, RefusedError
+from pumphouse.errors import (
+    ClosedError,
+    CrossThreadError,
+    NotSentError,
+    RefusedError,
+    ThrottledError,
+)
 from pumphouse.model import CORRELATION_HEADER
 from pumphouse.protocol.operations import CreateQueue, SendMessageBatch
 from support.service import make_queue, receive
@@ -278,6 +284,30 @@ async def test_gathered_publishes_share_batches() -> None:
         assert len(account.ledger.of(SendMessageBatch)) == 1
 
 
+async def test_more_than_a_sink_holds_waits_for_room() -> None:
+    app = App()
+    shipped, hasty = app.publisher("q", Shipped), app.publisher("q", Shipped, wait=False)
+
+    @app.subscriber("in", concurrency=1_200, publish="q")
+    async def handle(body: str) -> str:
+        return body
+
+    async with app.in_process() as account:
+        receipts = await asyncio.gather(*(shipped.publish(Shipped(n)) for n in range(1_200)))
+        assert len({receipt.message_id for receipt in receipts}) == 1_200
+        results = await asyncio.gather(
+            *(hasty.publish(Shipped(n)) for n in range(1_200)), return_exceptions=True
+        )
+        full = [each for each in results if isinstance(each, ThrottledError)]
+        assert {each.code for each in full} == {"SinkQueueFull"}
+        before = len(account.sent("q"))
+        for number in range(1_200):
+            await account.send("in", str(number))
+        await account.settle()
+        assert len(account.sent("q")) == before + 1_200
+    assert len(handle.calls) == 1_200, "a full sink is no failed attempt"
+
+
 # --- where it works -----------------------------------------------------------------------------
 
 
@@ -518,6 +548,22 @@ async def test_a_correlation_id_of_ones_own_is_kept() -> None:
             for sent in account.sent("out")
         ]
         assert found == ["mine", message_id, None, None]
+
+
+async def test_a_correlation_id_beside_attributes_that_a_sink_adds() -> None:
+    app = App()
+    out = app.publisher("out", str, add_attributes=lambda message: {"size": len(message.body)})
+
+    @app.subscriber("q")
+    async def handle(body: str) -> None:
+        await out.publish(body)
+
+    async with app.in_process() as account:
+        await account.send("q", "four", headers={CORRELATION_HEADER: "c"})
+        await account.settle()
+        (sent,) = account.sent("out")
+        found = {name: each.string_value for name, each in sent.attributes.items()}
+        assert found == {"size": "4", CORRELATION_HEADER: "c"}
 
 
 async def test_a_correlation_id_that_is_shared_by_a_batch() -> None:
