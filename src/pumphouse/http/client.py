@@ -159,7 +159,7 @@ class HttpBackend:
         while True:
             try:
                 answer = await self._attempt(pool, call)
-                result: R = call.wire.decode(operation, *answer)
+                result: R = call.wire.decode(operation, answer.status, answer.headers, answer.body)
             except PumphouseError as error:
                 failed = call.veiled(error)
             else:

@@ -19,9 +19,10 @@ from __future__ import annotations
 import asyncio
 import select
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol, cast
 
 import httptools
+import msgspec
 
 from pumphouse.clock import Clock, Timer
 
@@ -72,7 +73,7 @@ class Headers(Mapping[str, str]):
         return f"Headers({self._all()})"
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """A whole answer."""
 
     status: int
@@ -135,12 +136,11 @@ class Connection(asyncio.BufferedProtocol):
         self._silence_seconds = _NEVER
         self._idle_since = self._monotonic()
         # the answer so far
-        self._head: list[bytes] = []  # what arrived until the header was whole
+        self._head: list[bytes] = []  # what arrived until the header was whole, if anything did
         self._chunks: list[bytes] = []
         self._body_bytes = 0
         self._bytes = 0  # of this answer so far, its framing included
         self._status = 0  # 0 until the header of the last answer is whole
-        self._answered = False
         self._complete = False
         self._keep_alive = False
 
@@ -181,7 +181,8 @@ class Connection(asyncio.BufferedProtocol):
         self._waiter = waiter
         self._silence_seconds = silence_seconds
         self._deadline = deadline
-        self._wait_until(min(now + silence_seconds, deadline))
+        due = now + silence_seconds
+        self._wait_until(due if due < deadline else deadline)
         transport.write(request)
         if transport.is_closing():  # the very first write failed: the kernel took nothing
             self._unsent = True
@@ -251,10 +252,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._waiter is None:
             self._fail("data came that nobody had asked for")
             return
-        self._answered = True
-        data = self._buffer[:nbytes]
+        data: bytes | memoryview = self._buffer[:nbytes]
         if not self._status:
-            self._head.append(bytes(data))
+            data = bytes(data)
+            self._head.append(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -327,7 +328,7 @@ class Connection(asyncio.BufferedProtocol):
             if chunks:
                 self._chunks = []
             self._body_bytes = self._bytes = self._status = 0
-            self._answered = self._complete = False
+            self._complete = False
             self._idle_since = now = self._monotonic()
             self._wait_until(now + self._idle_seconds)
             self._owner.released(self)
@@ -342,7 +343,7 @@ class Connection(asyncio.BufferedProtocol):
         self._close()
         if waiter is not None and not waiter.done():
             waiter.set_exception(
-                ExchangeFailed(reason, left=left, answered=self._answered, silent=silent)
+                ExchangeFailed(reason, left=left, answered=bool(self._head), silent=silent)
             )
 
     def _close(self) -> None:
