@@ -43,7 +43,7 @@ class Batch:
     """The messages of one queue in one invocation.
 
     After `run`, `failures` has those that are not done, each with the seconds after which it is to
-    be visible again, in the order in which that is to be said to SQS.
+    be visible again, in the order in which they came.
     """
 
     def __init__(
@@ -106,6 +106,7 @@ class Batch:
             _log.warning("%s: %s with %d messages to go", self._name, _TIME_IS_UP, len(left))
         for delivery in left:
             self._fail(delivery, 0)
+        self.failures = {each: self.failures[each] for each in deliveries if each in self.failures}
 
     async def _rest(self, seconds: float) -> bool:
         """Wait until nothing runs any more; False where that takes longer."""
