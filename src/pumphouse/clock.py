@@ -42,6 +42,12 @@ class Clock(Protocol):
         """Wait."""
 
 
+def epoch_of(clock: Clock) -> float:
+    """What `now()` was at the zero of `monotonic()`: to be asked anew each time, as the machine's
+    time of day is set now and then, and goes on while a machine that is suspended stands still."""
+    return clock.now() - clock.monotonic()
+
+
 @asynccontextmanager
 async def timeout(clock: Clock, seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
     """`asyncio.timeout` on any clock: raises `TimeoutError` when the body takes longer.

@@ -405,6 +405,37 @@ async def test_a_killed_process_leaves_its_key_to_the_redelivery_at_that_moment(
     await asyncio.gather(running, return_exceptions=True)
 
 
+async def test_a_time_of_day_that_is_set_moves_no_lock(store: IdempotencyStore) -> None:
+    """A machine that was suspended wakes up hours later; what it locks from then on is right."""
+
+    class Set(VirtualClock):
+        ahead = 0.0
+
+        def now(self) -> float:
+            return super().now() + self.ahead
+
+    clock = Set()
+    recorded = Recorded(store, clock)
+    app = App(middleware=[Idempotency(recorded)])
+
+    @app.subscriber(QUEUE)
+    async def handle(text: str) -> None:
+        await clock.sleep(LEASE if text == "long" else 0)
+
+    async with app.in_process(clock) as account:
+        clock.ahead = 7_200.0
+        await account.send("q", "x")
+        await account.settle()
+        await account.send("q", "long")
+        await clock.advance(1)
+        clock.ahead = -7_200.0  # in the middle of it: right again with the next extension
+        await account.settle()
+    locks = [(at, until) for at, what, until in recorded.asked if what in ("begin", "extend")]
+    assert len(locks) >= 3
+    for at, until in locks:
+        assert until == pytest.approx(at + LEASE, abs=0.2)
+
+
 async def test_a_lost_lease_frees_the_key(store: IdempotencyStore) -> None:
     app = App(middleware=[Idempotency(store)])
     ends: list[str] = []

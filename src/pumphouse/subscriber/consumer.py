@@ -165,7 +165,7 @@ class Consumer:
         if known.intent is Intent.RELEASE or known.lease_lost:
             return False  # the one here is on its way out, and this one has to be run or released
         self.exits.settlement.refresh(known, raw.receipt_handle, now + self.ready.lease_seconds)
-        known.show_lease()
+        known.show_lease(self._clock)
         self.stats.received_again += 1
         _log.warning(
             "%s: message %s was received again while it is %s",

@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 from enum import IntEnum
 
+from pumphouse.clock import Clock, epoch_of
 from pumphouse.model import Lease
 from pumphouse.protocol.operations import ReceivedMessage
 
@@ -77,7 +78,6 @@ class Delivery:
     sequence = 0
     task: asyncio.Task[None] | None = None
     lease: Lease | None = None  # what the handler's message shows of it
-    lease_epoch = 0.0  # what `now()` was at the zero of `monotonic()`
     lease_lost = False  # it is over, and a handler is still at it
     given_back = False  # to SQS, so whoever is still at it is not alone any more
     stop_reason = ""  # why the handler's task was cancelled, by us
@@ -110,10 +110,10 @@ class Delivery:
         """Whether it is still ours: neither settled nor lost."""
         return self.state < SETTLED
 
-    def show_lease(self) -> None:
+    def show_lease(self, clock: Clock) -> None:
         """Let the handler's message see the new end of the lease."""
         if self.lease is not None:
-            self.lease.move(self.lease_epoch + self.lease_until)
+            self.lease.move(self.lease_until + epoch_of(clock))
 
     @property
     def group_id(self) -> str | None:

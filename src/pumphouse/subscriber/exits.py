@@ -344,7 +344,7 @@ class Exits:
             )
 
     def on_extended(self, delivery: Delivery) -> None:
-        delivery.show_lease()
+        delivery.show_lease(self._clock)
         self.extender.renewed(delivery)
         self._room_again()
 

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import FrozenInstanceError, fields
 from typing import Any
 
+from pumphouse.clock import Clock, epoch_of
 from pumphouse.content import ENCODING_ATTRIBUTE, decode, headers_of
 from pumphouse.model import Lease, Message
 from pumphouse.protocol.operations import ReceivedMessage
 from pumphouse.subscriber.delivery import Delivery
 
-_Source = tuple[ReceivedMessage, str, int, Delivery, float]
-"""The message, its queue's name, the number of the attempt, its delivery, and what `now()` was at
-the zero of `monotonic()`."""
+_Source = tuple[ReceivedMessage, str, int, Delivery, Clock]
+"""The message, its queue's name, the number of the attempt, its delivery, and the clock."""
 
 
 class Received(Message):
@@ -44,15 +44,14 @@ class Received(Message):
         return Message, tuple(getattr(self, each.name) for each in fields(Message))
 
 
-def received(delivery: Delivery, queue: str, epoch: float) -> Message:
-    """The message of a delivery, in the attempt that it is now; `epoch` is what `now()` was at the
-    zero of `monotonic()`.
+def received(delivery: Delivery, queue: str, clock: Clock) -> Message:
+    """The message of a delivery, in the attempt that it is now.
 
     Raises `UndecodableError` for a body that is marked as base64 and is not.
     """
     raw = delivery.restored or delivery.raw
     message = _new(Received)
-    _put_source(message, (raw, queue, delivery.attempt, delivery, epoch))
+    _put_source(message, (raw, queue, delivery.attempt, delivery, clock))
     attributes = raw.message_attributes
     if attributes and ENCODING_ATTRIBUTE in attributes:
         message.body  # noqa: B018 - it is read now, to find out whether it can be
@@ -64,13 +63,12 @@ _new = object.__new__
 _put_source = Received.__dict__["_source"].__set__
 
 
-def lease_of(delivery: Delivery, epoch: float) -> Lease:
+def lease_of(delivery: Delivery, clock: Clock) -> Lease:
     """The lease that handlers see of a delivery: always the same one."""
     lease = delivery.lease
     if lease is None:
-        lease = delivery.lease = Lease(epoch + delivery.lease_until)
+        lease = delivery.lease = Lease(delivery.lease_until + epoch_of(clock))
         lease.lost = delivery.lease_lost or delivery.given_back
-        delivery.lease_epoch = epoch
     return lease
 
 

@@ -77,7 +77,6 @@ class Runner:
         self._judge = Judge(subscription, hooks, stats)
         self._reply_with = reply
         self._recording = Recording(recorder, STOPPED) if recorder is not None else None
-        self._epoch = clock.now() - clock.monotonic()
         self._ignored_value = False
         self._threads = (
             None
@@ -137,7 +136,7 @@ class Runner:
                 bound = self._bound
                 value = await bound.call(
                     self._plan.payload_of(raw),
-                    received(delivery, self._queue_name, self._epoch) if self._shown else None,
+                    received(delivery, self._queue_name, self._clock) if self._shown else None,
                     bound.read_headers(raw.message_attributes) if bound.header_count else (),
                 )
                 return ACK if value is None else await self._outcome_of_value(value, delivery)
@@ -164,7 +163,7 @@ class Runner:
                 outcomes[delivery] = failed
                 continue
             try:
-                lease_of(delivery, self._epoch)  # its messages are told apart by it
+                lease_of(delivery, self._clock)  # its messages are told apart by it
                 batch.append((delivery, self.message_of(delivery) if self._shown else None))
             except UndecodableError as error:
                 outcomes[delivery] = self._judge.undecodable(delivery, error)
@@ -175,7 +174,7 @@ class Runner:
 
     def message_of(self, delivery: Delivery) -> Message:
         """The delivery as its handler sees it."""
-        return received(delivery, self._queue_name, self._epoch)
+        return received(delivery, self._queue_name, self._clock)
 
     def partition_of(self, delivery: Delivery) -> str | None:
         """The lane that a delivery's payload asks for; none for what can't be decoded."""
