@@ -24,6 +24,7 @@ from pumphouse import (
     Publisher,
     Queue,
     Receipt,
+    Reply,
     Router,
     To,
     Topic,
@@ -40,7 +41,7 @@ from pumphouse.errors import (
     ThrottledError,
 )
 from pumphouse.model import CORRELATION_HEADER
-from pumphouse.protocol.operations import CreateQueue, SendMessageBatch
+from pumphouse.protocol.operations import CreateQueue, SendMessage, SendMessageBatch
 from support.service import make_queue, receive
 
 
@@ -440,6 +441,31 @@ async def test_in_plain_functions() -> None:
     own_ids = {call.message.message_id for call in handle.calls}
     carried = [sent.attributes.get(CORRELATION_HEADER) for sent in account.sent("out.fifo")[:5]]
     assert {each.string_value for each in carried if each} == own_ids
+
+
+async def test_on_the_machines_clock() -> None:
+    account = Account()
+    for name in ("q", "out", "answers"):
+        await make_queue(account, name)
+    app = App()
+    out = app.publisher("out", Shipped)
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    @app.subscriber(Queue("q", wait_time_seconds=1), publish="answers", concurrency=20)
+    def handle(order: Shipped) -> Reply:
+        out.publish_sync(order)
+        if order.id == 19:
+            loop.call_soon_threadsafe(done.set)
+        return Reply(order)
+
+    async with app.running(account):
+        for number in range(20):
+            await account.execute(SendMessage(account.queue("q").url, f'{{"id":{number}}}'))
+        await asyncio.wait_for(done.wait(), 20)
+        await out.publish(Shipped(20))
+    assert sorted(bodies(account, "out")) == sorted(f'{{"id":{n}}}' for n in range(21))
+    assert sorted(bodies(account, "answers")) == sorted(f'{{"id":{n}}}' for n in range(20))
 
 
 # --- what is looked up at start -----------------------------------------------------------------
