@@ -489,7 +489,11 @@ def test_workers_drain_when_their_supervisor_is_killed(
                 return True
             return False
 
-        until(gone, "the worker goes on")
+        try:
+            until(gone, "the worker goes on")
+        finally:
+            if not gone():
+                os.kill(pid, signal.SIGKILL)
 
 
 # --- reload ---------------------------------------------------------------------------------------
