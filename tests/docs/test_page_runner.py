@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from pathlib import Path
 
@@ -94,6 +95,9 @@ def test_console_lines_run_and_their_output_must_match(tmp_path: Path) -> None:
         "```\nno language\n```",
         "```json\n{'a': 1}\n```",
         "```python\nimport os; os.no_such_name\n```",
+        "```python elsewhere\nimport json\n```",
+        "```python elsewhere\nimport no_such_library; (\n```",
+        "```yaml\na: [\n```",
     ],
 )
 def test_what_does_not_hold_fails(tmp_path: Path, block: str) -> None:
@@ -115,6 +119,45 @@ def test_a_titled_block_is_a_file_for_the_console(tmp_path: Path) -> None:
         ```
         """,
     )
+
+
+def test_a_file_can_be_written_anew_and_any_block_can_be_one(tmp_path: Path) -> None:
+    follow(
+        tmp_path,
+        """
+        ```python title=a_service.py
+        size = 1
+        ```
+
+        ```python
+        import a_service
+        assert a_service.size == 1
+        ```
+
+        ```python title=a_service.py
+        size = 1_000
+        ```
+
+        ```python
+        import a_service
+        assert a_service.size == 1_000
+        ```
+
+        ```toml title=settings.toml
+        size = 3
+        ```
+
+        ```console
+        $ cat settings.toml
+        size = 3
+        ```
+        """,
+    )
+    assert "a_service" not in sys.modules
+
+
+def test_code_of_a_library_that_is_not_here_is_only_read(tmp_path: Path) -> None:
+    follow(tmp_path, "```python elsewhere\nimport no_such_library\nno_such_library.run()\n```")
 
 
 def test_a_server_runs_until_the_page_ends(tmp_path: Path) -> None:

@@ -110,8 +110,10 @@ def matches(shown: list[str], output: str) -> bool:
 class Page:
     """A page that is being run; a context manager, since servers and a loop may outlive a block."""
 
-    def __init__(self, path: Path, folder: Path) -> None:
+    def __init__(self, path: Path, folder: Path, *, commands: Path | None = None) -> None:
+        """`commands` is the folder of `python` and `pumphouse`: this interpreter's by default."""
         self.path = path
+        self.commands = commands or Path(sys.executable).parent
         self.folder = folder
         self.port = _free_port()
         text = path.read_text()
@@ -202,7 +204,7 @@ class Page:
         done = subprocess.run(
             ["bash", "-c", command.line],
             cwd=self.folder,
-            env=_environment(),
+            env=_environment(self.commands),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -229,7 +231,7 @@ class Page:
             process = subprocess.Popen(
                 ["bash", "-c", f"exec {line}"],
                 cwd=self.folder,
-                env=_environment(),
+                env=_environment(self.commands),
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -314,7 +316,7 @@ def _check_in_checkout(line: str) -> None:
         raise PageError(f"`{line}`: only make, pip, pytest and .venv/bin/python are known here")
 
 
-def _environment() -> dict[str, str]:
+def _environment(commands: Path) -> dict[str, str]:
     """The reader's machine: `pumphouse` on the path, and no way to a real AWS account."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return {
@@ -322,7 +324,7 @@ def _environment() -> dict[str, str]:
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         **kept,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PATH": f"{commands}{os.pathsep}{os.environ.get('PATH', '')}",
         "COLUMNS": "100",
         "NO_COLOR": "1",
     }
