@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import nullcontext
+from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pumphouse.addressing import QueueUrls, Topic, TopicArns
@@ -224,7 +225,12 @@ class Outlet:
         # a full sink is no failure of the message that is being handled: it waits for room
         wait = publisher.options.get("wait", True) if publisher is not None else True
         sink = self.sink(outgoing.destination, publisher)
-        return await sink.send(outgoing.body, wait=wait, **options)
+        try:
+            return await sink.send(outgoing.body, wait=wait, **options)
+        except (QueueDoesNotExist, TopicDoesNotExist) as error:  # AWS does not say which
+            named = copy(error)
+            named.message = f"{outgoing.destination}: {error.message}"
+            raise named from error
 
     async def _in_time(self, sending: Coroutine[Any, Any, R]) -> R:
         """The result. Outside of handlers nobody else may be there to move a virtual clock."""

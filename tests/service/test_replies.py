@@ -176,7 +176,7 @@ async def test_no_replies_at_all() -> None:
         (Reply(object(), to="out"), "can't be written as JSON"),
         (Reply("x", to="out.fifo"), "give group_id"),
         (Reply("x", to="out.fifo", group_id="g", delay_seconds=3), "takes no delay"),
-        (Reply("x", to="missing"), "QueueDoesNotExist"),
+        (Reply("x", to="missing"), "QueueDoesNotExist: missing: The specified queue does not"),
         (Reply("x", to="  "), "needs a name"),
     ],
 )
