@@ -60,20 +60,21 @@ def lay_out(body: str | bytes, attributes: Attributes) -> str:
     """
     if not body:
         raise UsageError("the body is empty, and SQS takes no empty message")
-    if (text := _as_text(body)) is None:
-        raw = body.encode(errors="surrogatepass") if isinstance(body, str) else body
-        text = base64.b64encode(raw).decode()
-        attributes[ENCODING_ATTRIBUTE] = _BASE64
-    return text
-
-
-def _as_text(body: str | bytes) -> str | None:
-    if isinstance(body, bytes):
+    if isinstance(body, str):
+        if forbidden_character(body) is None:
+            return body
+        raw = body.encode(errors="surrogatepass")
+    else:
+        raw = body
         try:
-            body = body.decode()
+            text = body.decode()
         except UnicodeDecodeError:
-            return None
-    return None if forbidden_character(body) else body
+            pass
+        else:
+            if forbidden_character(text) is None:
+                return text
+    attributes[ENCODING_ATTRIBUTE] = _BASE64
+    return base64.b64encode(raw).decode()
 
 
 def decode(text: str, attributes: Attributes | None = None) -> bytes:

@@ -116,19 +116,18 @@ class Schedule(Generic[E]):
             if batch and (entry.size > room or entry.alone):
                 break
             others = len(self._ring) > 1 or len(tenant.lanes) > 1  # with whom to take turns
-            while True:
+            before, left = len(batch), room
+            for place in range(1 if others or entry.alone else min(most - before, lane.live)):
+                if place:
+                    entry = lane.head()
+                    if entry.size > room or entry.alone or entry.tenant != tenant.name:
+                        break
                 lane.entries.popleft()
-                lane.live -= 1
-                lane.bytes -= entry.size
                 room -= entry.size
                 entry.state = SENT
                 batch.append(entry)
-                if others or entry.alone or not lane.live or len(batch) == most:
-                    break
-                head = lane.head()
-                if head.size > room or head.alone or head.tenant != tenant.name:
-                    break
-                entry = head
+            lane.live -= len(batch) - before
+            lane.bytes -= left - room
             if exclusive:
                 touched.append(lane)
             self._ring.rotate(-1)
@@ -142,7 +141,7 @@ class Schedule(Generic[E]):
                     self._offer(lane)
                 elif not exclusive:
                     del self._lanes[lane.name]
-            if entry.alone:
+            if batch[-1].alone:
                 break
         self._ready -= len(batch)
         self._ready_bytes -= limits.batch_max_bytes - room
