@@ -144,7 +144,7 @@ def reading(queue: str | Queue = "orders.fifo", *, fails: bool = False, **option
             return {"answer": body} if "publish" in options else None
 
         async with app.running(backend):
-            await app.clock.advance(300)
+            await backend.clock.advance(300)
         there = backend.account.queue(queue if isinstance(queue, str) else queue.name)
         assert (there.visible, there.in_flight) == (0, 0)
         if fails:
@@ -153,6 +153,20 @@ def reading(queue: str | Queue = "orders.fifo", *, fails: bool = False, **option
             assert len(backend.account.sent("replies.fifo")) == 1
 
     return scenario
+
+
+async def publishing(backend: Policy) -> None:
+    app = App()
+    publisher = app.publisher("replies.fifo", str)
+
+    @app.subscriber("orders.fifo")
+    async def handle(body: str) -> None:
+        await app.clock.sleep(40)
+        await publisher.publish(body, group_id="g")
+
+    async with app.running(backend):
+        await backend.clock.advance(300)
+    assert len(backend.account.sent("replies.fifo")) == 1
 
 
 async def lease(backend: Policy) -> None:
@@ -224,6 +238,7 @@ SCENARIOS: dict[str, Scenario] = {
         "limited.fifo", fails=True, max_attempts=1, dead_letter="orders-dead.fifo", redrive="check"
     ),
     "Reply with `publish=`, beside reading": reading(publish="replies.fifo"),
+    "Publish with `app.publisher` or `To`, beside reading": publishing,
     "Create the queue with `create_if_missing`, beside reading": reading(
         Queue("orders-new.fifo", create_if_missing=True)
     ),

@@ -58,6 +58,14 @@ def test_the_index_leads_to_every_page() -> None:
     assert missing == ["index.md"]
 
 
+def test_how_it_works_names_modules_that_are_there() -> None:
+    named = re.findall(r"`([\w/]+(?:\.py|/))`", (DOCS / "how-it-works.md").read_text())
+    source = ROOT / "src" / "pumphouse"
+    missing = [name for name in named if not (source / name).exists()]
+    assert len(named) > 30
+    assert missing == ["src/pumphouse/"]  # where they are, as the page says
+
+
 def test_the_reference_has_every_public_name() -> None:
     pages = "\n".join(path.read_text() for path in (DOCS / "reference").glob("*.md"))
     shown = set(re.findall(r"^::: (\S+)$", pages, flags=re.MULTILINE))
