@@ -18,11 +18,13 @@ import logging
 import statistics
 import time
 from collections.abc import Awaitable, Callable
+from itertools import count
 from typing import Annotated, Any
 
 from pydantic import BaseModel
 
 from pumphouse import Account, App, Depends, Header, Message, VirtualClock
+from pumphouse.middleware import Idempotency, Logging, MemoryStore
 from pumphouse.protocol.operations import (
     CreateQueue,
     MessageAttributeValue,
@@ -108,13 +110,11 @@ def apps() -> dict[str, App]:
     add(FULL, full)
     add("payload, a Depends that yields", cleaned)
     add("payload, a middleware that passes on", bare, middleware=[passing])
-    try:
-        from pumphouse.middleware import Logging
-    except ImportError:
-        print("there is no Logging middleware, so it is not measured")
-    else:
-        add("payload, Logging", bare, middleware=[Logging()])
-        add(LOGGED, full, middleware=[Logging()])
+    add("payload, Logging", bare, middleware=[Logging()])
+    add(LOGGED, full, middleware=[Logging()])
+    keys = map(str, count())  # every message is a new one, however often it is run here
+    once = Idempotency(MemoryStore(), key=lambda message: next(keys))
+    add("payload, Idempotency in memory", bare, middleware=[once])
     add("bare: text, nothing parsed", text)
     return made
 

@@ -28,7 +28,7 @@ from pumphouse.clock import Clock, RealClock, VirtualClock, timeout
 from pumphouse.content import UndecodableError
 from pumphouse.errors import LeaseLostError, StoreError, UsageError
 from pumphouse.hooks import Hooks
-from pumphouse.middleware.stores import IdempotencyStore
+from pumphouse.middleware.stores import IdempotencyStore, MemoryStore
 from pumphouse.model import Message
 from pumphouse.subscriber.chain import CallNext, CallNextBatch, Surroundings
 from pumphouse.subscriber.injection.markers import HeaderField
@@ -101,6 +101,7 @@ class Idempotency:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
             raise UsageError(f"remember is seconds or a timedelta, more than 0; not {remember!r}")
         self._store = store
+        self.at_once = type(store) is MemoryStore  # it answers without ever waiting
         self._key = key
         self._key_of = _key_function(key)
         self._scope = scope
@@ -247,6 +248,8 @@ class Idempotency:
 
     async def ask(self, question: Awaitable[T], limit_seconds: float = STORE_SECONDS) -> T:
         """The store's answer; `StoreError` where there is none in time."""
+        if self.at_once:
+            return await question
         clock = self._clock
         outside = getattr(self._store, "outside", False)
         with clock.hold() if outside and isinstance(clock, VirtualClock) else nullcontext():
@@ -302,6 +305,11 @@ class _Hold:
         self._held_until = 0.0
         self._keeper: asyncio.Task[None] | None = None
         self._unwatch: Callable[[], None] | None = None
+
+    @property
+    def closes_at_once(self) -> bool:
+        """Whether `close` waits for nothing, so that no cancellation can come in between."""
+        return self._parent.at_once and self._keeper is None
 
     @property
     def _lease_until(self) -> float:
@@ -430,7 +438,11 @@ class _Guard:
             reason = next(hold.broken for hold in self._holds if hold.broken)
             raise LeaseLostError(f"the lock on the idempotency key is lost: {reason}") from over
         finally:
-            await _surely(_close_all(self._holds, self.done))
+            closing = _close_all(self._holds, self.done)
+            if len(self._holds) == 1 and self._holds[0].closes_at_once:
+                await closing
+            else:
+                await _surely(closing)
 
     def _end(self) -> None:
         if not self._scope.expired():
