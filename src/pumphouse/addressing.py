@@ -123,6 +123,7 @@ class Topic:
 
     @property
     def is_fifo(self) -> bool:
+        """Whether it is a FIFO topic: whether its name ends in `.fifo`."""
         return self.reference.endswith(FIFO_SUFFIX)
 
     def __str__(self) -> str:

@@ -77,12 +77,14 @@ class Running:
 
     @property
     def backend(self) -> Backend:
+        """What it runs on. Raises `ClosedError` before the start."""
         if self._backend is None:
             raise ClosedError("the app has not started")
         return self._backend
 
     @property
     def clock(self) -> Clock:
+        """What it runs by. Raises `ClosedError` before the start."""
         if self._clock is None:
             raise ClosedError("the app has not started")
         return self._clock
@@ -99,6 +101,7 @@ class Running:
 
     @property
     def stopping(self) -> bool:
+        """Whether a stop was asked for, or everything has ended."""
         return self._stop.is_set()
 
     @property

@@ -172,10 +172,12 @@ class Account:
 
     @property
     def region(self) -> str:
+        """The region of what is executed on the account itself; `within` gives others."""
         return self._home.region
 
     @property
     def account_id(self) -> str:
+        """The account id of what is executed on the account itself."""
         return self._home.account_id
 
     async def execute(self, operation: Operation[R]) -> R:

@@ -43,6 +43,7 @@ class Entry(Struct, frozen=True, gc=False):
 
     @property
     def action(self) -> str:
+        """AWS's name of the operation."""
         return self.operation.action
 
 

@@ -123,6 +123,7 @@ class Queue:
 
     @property
     def is_fifo(self) -> bool:
+        """Whether it is a FIFO queue: whether its name ends in `.fifo`."""
         return self.known_as.is_fifo
 
     def creation_attributes(self) -> dict[str, str]:
