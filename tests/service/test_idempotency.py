@@ -1176,21 +1176,41 @@ def _check_effects(folder: Path, result: Result, keys: int) -> int:
     return again
 
 
-async def test_processes_share_a_file_and_run_each_key_once(tmp_path: Path) -> None:
-    keys = 100
-    result = await run_processes(
-        tmp_path,
-        processes=2,
-        messages=2 * keys,
-        seconds=3,
-        kill=True,
-        visibility=4,
-        seed=4,
-        service=SERVICE,
-        bodies=_twice(keys),
-    )
-    assert result.left == 0, (tmp_path / "log").read_text()[-2000:]
-    assert _check_effects(tmp_path, result, keys) <= result.killed * 20
+RACER = """
+import asyncio, sys
+from pumphouse.middleware import SqliteStore
+
+async def main(path, me, keys):
+    async with SqliteStore(path) as store:
+        async def one(key):
+            begun = await store.begin(key, me, until=1e9, now=0.0)
+            if begun.state == "new":
+                print(key, flush=True)
+                await store.complete(key, me, until=1e9, now=0.0)
+        await asyncio.gather(*(one(str(key)) for key in range(keys)))
+
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+"""
+
+
+def test_of_processes_that_race_for_a_key_one_gets_it(tmp_path: Path) -> None:
+    """Also while they make the file, all at once."""
+    keys = 500
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACER, str(tmp_path / "keys.db"), str(number), str(keys)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(3)
+    ]
+    got: Counter[str] = Counter()
+    for racer in racers:
+        out, errors = racer.communicate(timeout=60)
+        assert racer.returncode == 0, errors
+        got.update(out.split())
+    assert got == {str(key): 1 for key in range(keys)}
 
 
 @pytest.mark.soak
@@ -1202,7 +1222,7 @@ async def test_processes_killed_at_random_run_each_key_once(tmp_path: Path) -> N
         messages=2 * keys,
         seconds=40,
         kill=True,
-        visibility=4,
+        visibility=6,
         seed=5,
         service=SERVICE,
         bodies=_twice(keys),

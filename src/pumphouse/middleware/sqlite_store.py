@@ -13,7 +13,8 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from pumphouse.errors import ConfigError, StoreError, UsageError
@@ -220,17 +221,11 @@ class SqliteStore:
 
     def _answer(self, connection: sqlite3.Connection, together: list[_Question]) -> list[Any]:
         """All answers, from one transaction."""
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with _transaction(connection, "IMMEDIATE"):
             results = [_answer(connection, question) for question in together]
             now = max(question.now for question in together)
             if now >= self._purge_at and _purge(connection, now) < PURGE_AT_ONCE:
                 self._purge_at = now + PURGE_SECONDS
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
         return results
 
     def _open(self) -> sqlite3.Connection:
@@ -240,30 +235,30 @@ class SqliteStore:
             isolation_level=None,
         )
         try:
-            self._prepare(connection)
+            _patiently(self._busy_seconds, lambda: self._prepare(connection))
         except BaseException:
             connection.close()
             raise
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        known = self._known(connection)  # before anything is written to a file of somebody else
-        _patiently(self._busy_seconds, lambda: connection.execute("PRAGMA journal_mode = WAL"))
+        with _transaction(connection, "DEFERRED"):
+            known = self._known(connection)  # before a file of somebody else is written to
+        connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         if known:
             return
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with _transaction(connection, "IMMEDIATE"):
             if not self._known(connection):  # another process may have been quicker
                 for statement in _SCHEMA.split(";"):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {_OURS}")
                 connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        finally:
-            connection.execute("COMMIT")
 
     def _known(self, connection: sqlite3.Connection) -> bool:
-        """Whether the file is ours already; `ConfigError` for one that is something else."""
+        """Whether the file is ours already; `ConfigError` for one that is something else. In a
+        transaction, as another process may be making it."""
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application == _OURS and version == SCHEMA_VERSION:
@@ -273,7 +268,6 @@ class SqliteStore:
                 f"the idempotency store {self.path} has version {version}, and this pumphouse "
                 f"knows version {SCHEMA_VERSION}; update it, or give another path"
             )
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if tables or application or version:
             raise ConfigError(
                 f"{self.path} is a database of something else; give the idempotency store a file "
@@ -283,6 +277,18 @@ class SqliteStore:
 
     def __repr__(self) -> str:
         return f"SqliteStore({self.path!r})"
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, kind: str) -> Iterator[None]:
+    connection.execute(f"BEGIN {kind}")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _answer(connection: sqlite3.Connection, question: _Question) -> Any:
