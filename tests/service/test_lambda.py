@@ -760,6 +760,40 @@ def test_another_loop_needs_the_first_to_be_left() -> None:
         second.run(handler.aclose())
 
 
+@pytest.mark.parametrize("broken_by", [KeyboardInterrupt, None], ids=["interrupt", "stop"])
+def test_what_tears_the_loop_away_leaves_nothing_to_run_beside_the_next_invocation(
+    broken_by: type[BaseException] | None,
+) -> None:
+    app = App()
+    runs: list[str] = []
+    ended: list[str] = []
+
+    @app.subscriber("q.fifo")
+    async def handle(payload: str) -> None:
+        runs.append(payload)
+        if payload == "later":
+            return
+        if payload == "breaks":
+            if broken_by is not None:
+                raise broken_by
+            asyncio.get_running_loop().stop()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(payload)
+
+    handler = LambdaHandler(app, Account())
+    both = [Draft("slow", group_id="a"), Draft("breaks", group_id="b")]
+    with pytest.raises(broken_by or RuntimeError):
+        handler(lambda_event("q.fifo", both), LambdaContext(30))
+    assert "slow" in ended
+    runs.clear()
+    later = lambda_event("q.fifo", [Draft("later", group_id="a")])
+    assert handler(later, LambdaContext(30)) == {"batchItemFailures": []}
+    assert runs == ["later"]
+    handler.close()
+
+
 async def test_a_start_that_fails_is_raised_and_tried_again(lamb: Make) -> None:
     app = App()
     tries = 0

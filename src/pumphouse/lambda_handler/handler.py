@@ -148,7 +148,29 @@ class LambdaHandler:
             if self._loop is None:
                 self._loop = asyncio.Runner()
                 atexit.register(self.close)
-            return self._loop.run(self.invoke(event, context))
+            invocation: list[asyncio.Task[Any]] = []
+
+            async def invoke() -> dict[str, Any]:
+                invocation.extend(filter(None, [asyncio.current_task()]))
+                return await self.invoke(event, context)
+
+            try:
+                return self._loop.run(invoke())
+            finally:
+                self._end(self._loop, invocation)
+
+    @staticmethod
+    def _end(loop: asyncio.Runner, invocation: list[asyncio.Task[Any]]) -> None:
+        """What tore the loop away (Ctrl-C, `loop.stop()`) has left the invocation where it was.
+        Its messages come again, so it must not go on beside the invocation that gets them."""
+
+        async def end() -> None:
+            for task in invocation:
+                task.cancel()
+            await asyncio.wait(invocation)
+
+        if any(not task.done() for task in invocation):
+            loop.run(end())
 
     async def invoke(self, event: object, context: object = None) -> dict[str, Any]:
         """Handle an invocation on the running event loop; what calling it returns and raises.
