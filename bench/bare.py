@@ -68,7 +68,7 @@ def raw_request(action: str, body: bytes) -> bytes:
 async def connect(url: str) -> Exchanges:
     where = urlsplit(url)
     loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(Exchanges, where.hostname, where.port)
+    _, connection = await loop.create_connection(Exchanges, where.hostname or "", where.port or 80)
     return connection
 
 
