@@ -173,7 +173,7 @@ def test_what_is_too_much_for_a_terminal_is_counted(
         terminal.display.handler().emit(record(f"{at}"))
     terminal.display.open()
     terminal.display.close()
-    assert terminal.look()[:4] == ["0", "1", "2", "5 lines are left out: too many at once"]
+    assert terminal.look()[:4] == ["0", "1", "2", "5 lines left out: too many at once"]
 
 
 def test_control_characters_of_a_record_do_not_move_the_cursor(terminal: Terminal) -> None:

@@ -235,6 +235,8 @@ def test_the_summary_says_what_came_of_it() -> None:
     assert summary(Snapshot(app="idle")) == (
         "idle: 0 handled, 0 retried, 0 dead-lettered in 0:00:00"
     )
+    one = QueueState(handled=1, requests=1)
+    assert summary(Snapshot(queues={"q": one})).endswith("; 1 request, 1.00 a message")
     lost = QueueState(released=2, leases_lost=3, settle_failed=1)
     assert "2 given back unrun, 3 may come again" in summary(Snapshot(queues={"q": lost}))
 

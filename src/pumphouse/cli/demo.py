@@ -22,6 +22,7 @@ from rich.progress import (
 )
 
 from pumphouse.cli.events import read_events
+from pumphouse.cli.words import counted
 from pumphouse.demo.fan_out import TOPIC, FanOut
 from pumphouse.demo.fan_out import run as publish
 from pumphouse.demo.report import Journal, Report
@@ -40,8 +41,8 @@ def run(path: str | None, group_by: str | None, on_bad_line: str) -> int:
     )
     console = Console(highlight=False, soft_wrap=True)
     console.print(
-        f"{_count(len(events.events), 'event')} from {escape(events.source)} "
-        f"in {_count(events.groups, 'group')}, grouped {escape(events.grouping)}"
+        f"{counted(len(events.events), 'event')} from {escape(events.source)} "
+        f"in {counted(events.groups, 'group')}, grouped {escape(events.grouping)}"
     )
     with _unstaged_trouble_is_told(), _progress(console, len(events.events)) as watch:
         report = asyncio.run(run_service(events.events, watch=watch))
@@ -57,7 +58,7 @@ def run_fan_out(path: str | None, group_by: str | None, on_bad_line: str) -> int
     )
     console = Console(highlight=False, soft_wrap=True)
     console.print(
-        f"{_count(len(events.events), 'event')} from {escape(events.source)} "
+        f"{counted(len(events.events), 'event')} from {escape(events.source)} "
         f"to the topic {TOPIC}, which three queues are subscribed to"
     )
     with _unstaged_trouble_is_told():
@@ -197,7 +198,7 @@ def fan_out_lines(outcome: FanOut, bad_lines: Sequence[BadLine] = ()) -> Iterato
             if lines:
                 yield f"[red]FAILED: {each.branch.queue} {what} {_some(lines, 'line')}[/red]"
     if outcome.left:
-        yield f"[red]FAILED: {_count(outcome.left, 'message')} still in the queues[/red]"
+        yield f"[red]FAILED: {counted(outcome.left, 'message')} still in the queues[/red]"
 
 
 def _rows(rows: Mapping[str, str]) -> Iterator[str]:
@@ -217,13 +218,13 @@ def _faults(report: Report) -> Iterator[str]:
     if report.out_of_order:
         yield f"out of order in {_some(report.out_of_order, 'group')}"
     if report.left:
-        yield f"{_count(report.left, 'message')} still in the queues"
+        yield f"{counted(report.left, 'message')} still in the queues"
 
 
 def _order(report: Report) -> str:
     if report.out_of_order:
-        return f"broken in {len(report.out_of_order)} of {_count(report.groups, 'group')}"
-    return f"kept in {_count(report.groups, 'group')}, up to {report.at_once} at work at once"
+        return f"broken in {len(report.out_of_order)} of {counted(report.groups, 'group')}"
+    return f"kept in {counted(report.groups, 'group')}, up to {report.at_once} at work at once"
 
 
 def _requests(report: Report) -> str:
@@ -240,7 +241,3 @@ def _some(items: Sequence[object], noun: str) -> str:
     shown = ", ".join(str(item) for item in items[:_SHOWN])
     more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
     return f"{noun if len(items) == 1 else noun + 's'} {shown}{more}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun if number == 1 else noun + 's'}"

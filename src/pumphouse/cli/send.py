@@ -19,6 +19,7 @@ from pumphouse.addressing import Topic, destination
 from pumphouse.backend import Backend
 from pumphouse.cli.events import read_events
 from pumphouse.cli.progress import progress_bar
+from pumphouse.cli.words import counted
 from pumphouse.errors import NotSentError, OutcomeUnknownError, PumphouseError, UsageError
 from pumphouse.http import connect
 from pumphouse.jsonl import Event, Events, load
@@ -138,7 +139,7 @@ async def send_events(
     seconds = time.monotonic() - began
     print(
         f"{stored} of {len(events.events)} stored in {options.queue}, confirmed, "
-        f"with {requests} requests in {seconds:.2f} s"
+        f"with {counted(requests, 'request')} in {seconds:.2f} s"
     )
     if not failed:
         return 0

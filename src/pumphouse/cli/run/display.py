@@ -22,6 +22,7 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from pumphouse.cli.run.view import view
+from pumphouse.cli.words import counted
 from pumphouse.health.state import Snapshot
 
 REFRESH_SECONDS = 0.5
@@ -129,7 +130,7 @@ class LiveDisplay:
                 self._console.print(self._lines.popleft(), soft_wrap=True)
             if self._left_out:
                 left_out, self._left_out = self._left_out, 0
-                self._console.print(f"{left_out:,} lines are left out: too many at once")
+                self._console.print(f"{counted(left_out, 'line')} left out: too many at once")
 
     def print_line(self, line: str) -> None:
         """A line that a worker process printed, with the colours it may have."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from pumphouse.cli.words import counted
 from pumphouse.health.state import QueueState, Snapshot, WorkerState, total
 
 WIDE = 96
@@ -83,7 +84,7 @@ def view(
         last.append(layout.row(f"all {len(queues)} queues", total(snapshot.queues.values()), "dim"))
     if waiting_every > 0 and (asked := sum(each.waiting_requests for _, each in queues)):
         made = sum(each.requests for _, each in queues)
-        note = f"waiting: asked every {waiting_every:g} s, {asked:,} of {made:,} requests"
+        note = f"waiting: asked every {waiting_every:g} s, {asked:,} of {counted(made, 'request')}"
         last.append(Text(note, style="dim"))
     room = height - len(lines) - len(last) if height else 0
     lines += _rows(layout, queues, room, bounded=bool(height))
@@ -101,7 +102,9 @@ def summary(snapshot: Snapshot) -> str:
         parts.append(f"{max(queues.settle_failed, queues.leases_lost):,} may come again")
     text = f"{snapshot.app}: {', '.join(parts)} in {duration(snapshot.uptime_seconds)}"
     if queues.requests_per_message is not None:
-        text += f"; {queues.requests:,} requests, {queues.requests_per_message:.2f} a message"
+        text += (
+            f"; {counted(queues.requests, 'request')}, {queues.requests_per_message:.2f} a message"
+        )
     return text
 
 
@@ -195,7 +198,7 @@ def _heading(snapshot: Snapshot, width: int, ascii_only: bool) -> Text:
     parts = [plain(snapshot.app), snapshot.state, duration(snapshot.uptime_seconds)]
     if snapshot.workers and snapshot.state != "stopped":
         up = sum(worker.state == "running" for worker in snapshot.workers)
-        parts.append(f"{up} of {len(snapshot.workers)} workers")
+        parts.append(f"{up} of {counted(len(snapshot.workers), 'worker')}")
     if snapshot.blocked_seconds >= 2:
         parts.append(f"blocked for {snapshot.blocked_seconds:.0f} s")
     left = dot.join(parts)
