@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 
 import msgspec
@@ -79,6 +79,8 @@ class Message:
     for a Binary one). `receive_count` is SQS's count; `attempt` counts, from 1, how often the
     message was run, which is what limits and delays go by. `sent_at` and `first_received_at` are
     seconds since the epoch. `attributes` are SQS's system attributes as SQS spells them.
+
+    Messages are equal when all of that is; their leases, which move, are left aside.
     """
 
     message_id: str
@@ -94,6 +96,11 @@ class Message:
     deduplication_id: str | None
     attributes: dict[str, str]
     lease: Lease
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Message):
+            return NotImplemented
+        return self is other or all(getattr(self, name) == getattr(other, name) for name in _VALUE)
 
     @property
     def text(self) -> str:
@@ -117,6 +124,9 @@ class Message:
     def lease_lost(self) -> bool:
         """Whether the lease is over: the message is, or will be, with someone else."""
         return self.lease.lost
+
+
+_VALUE = tuple(each.name for each in fields(Message) if each.name != "lease")
 
 
 def correlation_of(header: str | bytes | None, message_id: str) -> str:

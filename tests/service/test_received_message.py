@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import pytest
 
 from pumphouse import App, Depends, Message, VirtualClock
+from pumphouse.model import Lease
+from pumphouse.subscriber.handler import Call
 from support.injecting import dead_app
 
 
@@ -99,3 +101,39 @@ async def test_a_broken_body_is_undecodable_for_a_handler_of_messages_alone() ->
         (dead,) = account.sent("dead")
     assert handled == []
     assert "marked as base64" in dead.attributes["pumphouse.reason"].string_value
+
+
+async def test_it_equals_a_message_that_is_made_by_hand() -> None:
+    app = App()
+    seen: list[Message] = []
+
+    @app.subscriber("q")
+    async def handle(message: Message) -> None:
+        seen.append(message)
+
+    async with app.in_process(VirtualClock(1_000.0)) as account:
+        receipt = await account.send("q", "a", headers={"h": "1"})
+        await account.settle()
+    made = Message(
+        message_id=receipt.message_id,
+        queue="q",
+        body=b"a",
+        headers={"h": "1"},
+        group_id=None,
+        attempt=1,
+        receive_count=1,
+        sent_at=1_000.0,
+        first_received_at=1_000.0,
+        sequence_number=None,
+        deduplication_id=None,
+        attributes=seen[0].attributes,
+        lease=Lease(1.0),
+    )
+    assert seen == [made]
+    assert [made] == seen
+    assert handle.calls == [Call(None, made, None)]
+    for name, other in (("body", b"b"), ("attempt", 2), ("headers", {})):
+        changed = dataclasses.replace(made, **{name: other})
+        assert seen != [changed]
+        assert [changed] != seen
+    assert made != "a"
