@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import sys
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Optional, TypedDict, TypeVar, Union
 
 import msgspec
@@ -11,6 +13,7 @@ import pydantic
 import pytest
 
 from pumphouse import Ack, Drop, Reject, Reply, Retry
+from pumphouse.subscriber.handler import Handler
 from pumphouse.subscriber.kinds import is_record, members_of, returns_of, same_type
 from pumphouse.subscriber.outcomes import Outcome
 
@@ -109,3 +112,51 @@ def test_the_same_type() -> None:
     assert same_type(list[Order], list[Order])
     assert not same_type(list[Order], list[Point])
     assert not same_type(True, 1)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "several"),
+    [
+        (list[Reply], True),
+        (tuple[Reply, ...], True),
+        (list[Reply] | None, True),
+        (Annotated[list[Reply], "all"], True),
+        (list[list[Reply]], True),  # of a batch
+        (list[Reply | Ack], True),
+        (Sequence[Reply], True),
+        (Reply, False),
+        (list[Order], False),
+        (list[str], False),
+        (None, False),
+        (Any, False),
+    ],
+)
+def test_whether_several_replies_are_returned(annotation: Any, several: bool) -> None:
+    assert returns_of(returning(annotation)).several is several
+    assert Handler(returning(annotation)).several_replies is several
+
+
+class Answering:
+    def __init__(self, prefix: str = "") -> None:
+        self.prefix = prefix
+
+    async def __call__(self, body: str) -> list[Reply]:
+        return []
+
+    async def method(self, body: str) -> list[Reply]:
+        return []
+
+
+@pytest.mark.parametrize(
+    "function", [Answering(), Answering().method, partial(Answering().method), partial(Answering())]
+)
+def test_the_annotation_of_any_callable_is_read(function: Any) -> None:
+    assert returns_of(function).several
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the syntax is newer")
+def test_an_alias_is_what_it_stands_for() -> None:
+    names: dict[str, Any] = {"Reply": Reply}
+    exec("type One = Reply\ntype Many = list[One]", names)  # older Pythons can't read it
+    assert returns_of(returning(names["Many"])).several
+    assert returns_of(returning(names["One"])).unknown

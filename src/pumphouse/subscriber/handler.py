@@ -5,19 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    ParamSpec,
-    TypeVar,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from pumphouse.model import Message
-from pumphouse.subscriber.outcomes import Reply
+from pumphouse.subscriber.kinds import returns_of
 
 if TYPE_CHECKING:
     from pumphouse.publishers import Publisher
@@ -59,14 +50,7 @@ class Handler(Generic[P, R]):
     @functools.cached_property
     def several_replies(self) -> bool:
         """Whether the annotation says that it returns a list or tuple of replies."""
-        try:
-            hint = get_type_hints(self.function).get("return")
-        except Exception:  # what can't be read says nothing
-            return False
-        return any(
-            get_origin(each) in (list, tuple) and Reply in get_args(each)
-            for each in (hint, *get_args(hint))
-        )
+        return returns_of(self.function).several
 
     def record(self, payload: Any, message: Message, result: Any) -> None:
         """Note a call in `calls`."""

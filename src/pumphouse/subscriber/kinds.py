@@ -1,7 +1,7 @@
 """What annotations say about payloads and replies, for those who describe a service.
 
-Nothing runs by it: what a handler takes is decided by its plan, and what becomes of a value that it
-returned by the value.
+What a handler takes is decided by its plan, and what becomes of a value that it returned by the
+value. Only an empty list does not say whether it is one reply or none (`several`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import (
 
 import msgspec
 
+from pumphouse.subscriber.injection.signatures import target_of, value_of_alias
 from pumphouse.subscriber.outcomes import Ack, Drop, Outcome, Reject, Reply, Retry
 
 _OUTCOMES = (Ack, Retry, Drop, Reject)
@@ -32,10 +33,12 @@ _UNIONS = (Union, types.UnionType)
 @dataclass(frozen=True, slots=True)
 class Returns:
     """`types` are those of plain replies, in the order of the annotation; `unknown` that there may
-    be others: a `Reply` says nothing of its body, and neither does a missing annotation."""
+    be others: a `Reply` says nothing of its body, and neither does a missing annotation. `several`
+    is whether a list or tuple of `Reply` is among what is returned."""
 
     types: tuple[Any, ...] = ()
     unknown: bool = False
+    several: bool = False
 
 
 def is_record(kind: Any) -> bool:
@@ -65,23 +68,24 @@ def members_of(kind: Any) -> list[Any]:
 
 def returns_of(function: Callable[..., Any]) -> Returns:
     """What the replies of a handler are."""
-    target = function if hasattr(function, "__annotations__") else type(function).__call__
     try:
-        annotation = get_type_hints(target, include_extras=True).get("return", Any)
+        annotation = get_type_hints(target_of(function), include_extras=True).get("return", Any)
     except Exception:  # it was read at the declaration, as far as the parameters go
         annotation = Any
     found: list[Any] = []
-    unknown = False
+    unknown = several = False
     for each in _parts(annotation):
         if each is Any or each is object or isinstance(each, TypeVar) or _is_reply(each):
             unknown = True
+            several |= each is not Reply and _is_reply(each)
         elif each not in found:
             found.append(each)
-    return Returns(tuple(found), unknown)
+    return Returns(tuple(found), unknown, several)
 
 
 def _parts(annotation: Any) -> list[Any]:
     """The members of a union, without what is no reply."""
+    annotation = value_of_alias(annotation)
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         inner = _parts(arguments[0])
@@ -102,9 +106,15 @@ def _parts(annotation: Any) -> list[Any]:
 
 
 def _is_reply(kind: Any) -> bool:
-    """A `Reply`, or a list or tuple of them."""
+    """A `Reply`, or a list or tuple (or `Sequence`) of them, or of lists of them."""
+    kind = value_of_alias(kind)
     if kind is Reply:
         return True
-    return get_origin(kind) in (list, tuple) and any(
-        part is Reply or Reply in get_args(part) for part in get_args(kind)
+    origin = get_origin(kind)
+    if origin in _UNIONS or origin is Annotated:
+        return any(map(_is_reply, get_args(kind)))
+    return (
+        isinstance(origin, type)
+        and (issubclass(list, origin) or issubclass(tuple, origin))
+        and any(map(_is_reply, get_args(kind)))
     )

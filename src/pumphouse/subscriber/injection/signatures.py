@@ -61,7 +61,7 @@ def name_of(function: Any) -> str:
 
 def how_called(function: Any, where: str) -> How:
     """How a dependency is called. Raises `UsageError` for a generator that is wrapped up."""
-    target = _target(function)
+    target = target_of(function)
     for candidate in (function, target):
         if inspect.isasyncgenfunction(candidate):
             return How.ASYNC_GENERATOR
@@ -80,11 +80,11 @@ def how_called(function: Any, where: str) -> How:
 
 def is_async(function: Any) -> bool:
     """Whether calling a handler gives something to await."""
-    return inspect.iscoroutinefunction(_target(function)) or inspect.iscoroutinefunction(function)
+    return inspect.iscoroutinefunction(target_of(function)) or inspect.iscoroutinefunction(function)
 
 
 def yields(function: Any) -> bool:
-    target = _target(function)
+    target = target_of(function)
     return inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)
 
 
@@ -112,7 +112,7 @@ def parameters_of(function: Any, where: str) -> list[Parameter]:
 
 def without_none(kind: Any) -> tuple[Any, bool]:
     """A type without its None, and whether None was part of it."""
-    kind = _value_of_alias(kind)
+    kind = value_of_alias(kind)
     if get_origin(kind) not in (Union, UnionType):
         return kind, False
     rest = tuple(each for each in get_args(kind) if each is not type(None))
@@ -123,12 +123,12 @@ def without_none(kind: Any) -> tuple[Any, bool]:
 
 def _read(parameter: inspect.Parameter, hint: Any, at: str) -> Parameter:
     default = MISSING if parameter.default is EMPTY else parameter.default
-    hint = _value_of_alias(hint)
+    hint = value_of_alias(hint)
     marks = []
     kind = hint
     if get_origin(hint) is Annotated:
         kind, *metadata = get_args(hint)
-        kind = _value_of_alias(kind)
+        kind = value_of_alias(kind)
         for each in metadata:
             if isinstance(each, MARKS):
                 marks.append(each)
@@ -177,13 +177,14 @@ def _mistaken(value: Any) -> str | None:
     return None
 
 
-def _value_of_alias(kind: Any) -> Any:
-    while type(kind).__name__ == "TypeAliasType":  # `type X = …` of Python 3.12
+def value_of_alias(kind: Any) -> Any:
+    """What an alias of Python 3.12 (`type X = …`) stands for; anything else is itself."""
+    while type(kind).__name__ == "TypeAliasType":
         kind = kind.__value__
     return kind
 
 
-def _target(function: Any) -> Any:
+def target_of(function: Any) -> Any:
     """The function behind a callable, where its annotations stand."""
     while isinstance(function, functools.partial):
         function = function.func
@@ -193,7 +194,7 @@ def _target(function: Any) -> Any:
 
 
 def _hints(function: Any, where: str) -> dict[str, Any]:
-    target = _target(function)
+    target = target_of(function)
     sources = [target]
     if isinstance(target, type):
         init = inspect.getattr_static(target, "__init__")
