@@ -71,9 +71,15 @@ class Queue:
     max_lease_seconds: float = MAX_LEASE_SECONDS
     sns: SnsMode = "raw"
     verify_sns_signatures: bool = False
+    known_as: QueueName = field(init=False, repr=False, compare=False)
+    """Name, account and region, as far as the reference tells them."""
+    is_fifo: bool = field(init=False, repr=False, compare=False)
+    """Whether it is a FIFO queue: whether its name ends in `.fifo`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", check_queue(self.name))
+        object.__setattr__(self, "known_as", _known_as(self.name))
+        object.__setattr__(self, "is_fifo", self.known_as.is_fifo)
         where = f"queue {self.name!r}: "
         _check_int(where, "wait_time_seconds", self.wait_time_seconds, 0, MAX_WAIT_SECONDS)
         if self.visibility_timeout is not None:
@@ -112,20 +118,6 @@ class Queue:
             if not isinstance(name, str) or not isinstance(value, str):
                 raise UsageError(f"{where}attributes are text to text; {name!r}: {value!r} is not")
 
-    @property
-    def known_as(self) -> QueueName:
-        """Name, account and region, as far as the reference tells them."""
-        if is_queue_url(self.name):
-            return parse_queue_url(self.name)
-        if is_arn(self.name):
-            return parse_queue_arn(self.name)
-        return QueueName(self.name)
-
-    @property
-    def is_fifo(self) -> bool:
-        """Whether it is a FIFO queue: whether its name ends in `.fifo`."""
-        return self.known_as.is_fifo
-
     def creation_attributes(self) -> dict[str, str]:
         """The attributes that `create_if_missing` creates the queue with."""
         attributes = dict(self.attributes)
@@ -160,6 +152,14 @@ def same_queue(one: Queue, other: Queue) -> bool:
         not mine or not theirs or mine == theirs
         for mine, theirs in ((first.account_id, second.account_id), (first.region, second.region))
     )
+
+
+def _known_as(reference: str) -> QueueName:
+    if is_queue_url(reference):
+        return parse_queue_url(reference)
+    if is_arn(reference):
+        return parse_queue_arn(reference)
+    return QueueName(reference)
 
 
 def _check_int(where: str, option: str, value: object, low: int, high: int) -> None:
