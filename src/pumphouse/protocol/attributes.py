@@ -69,7 +69,8 @@ def digest_part(name: str, attribute: MessageAttributeValue) -> bytes:
 
 def md5_of_parts(*parts: bytes) -> str:
     """The digest of attributes whose parts these are, in any order."""
-    return md5(b"".join(sorted(parts, key=_name)), usedforsecurity=False).hexdigest()
+    in_order: list[bytes] = sorted(parts, key=_name)
+    return md5(b"".join(in_order), usedforsecurity=False).hexdigest()
 
 
 def _name(part: bytes) -> bytes:
