@@ -355,6 +355,109 @@ async def test_a_stop_finishes_what_it_began(account: Account, clock: VirtualClo
     assert sorted(bodies(moved + left)) == sorted(str(number) for number in range(300))
 
 
+async def test_a_group_that_failed_is_not_overtaken_by_what_comes_later(
+    account: Account, clock: VirtualClock
+) -> None:
+    """What is held comes again when its lease is over, and with it what was sent behind it."""
+    await queues(account, "q.fifo", dead="dead.fifo")
+    for number in range(3):
+        await put(account, "dead.fifo", f"a{number}", "a")
+    for number in range(150):
+        await put(account, "dead.fifo", f"b{number}", "b")
+    account.faults.fail_entries(
+        SendMessageBatch, lambda e: e.message_body == "a0", "InvalidMessageContents", times=None
+    )
+    run = asyncio.create_task(redrive(account, "dead.fifo", task=False, rate=0.5))
+    await clock.advance(60)
+    for number in range(3, 9):
+        await put(account, "dead.fifo", f"a{number}", "a")
+    await clock.run_until(run.done)
+    assert (run.result().moved, run.result().failed.count) == (150, 9)
+    assert not [each for each in bodies(await contents(account, "q.fifo")) if each[0] == "a"]
+    assert bodies(await contents(account, "dead.fifo")) == [f"a{n}" for n in range(9)]
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+async def test_what_takes_longer_than_its_lease_is_moved_once_and_in_order(
+    account: Account, clock: VirtualClock, fifo: bool
+) -> None:
+    suffix = ".fifo" if fifo else ""
+    await queues(account, f"q{suffix}", dead=f"dead{suffix}")
+    sent = [
+        f"{group}{n:02}"
+        for group, n in [
+            *(("a", n) for n in range(5)),
+            *(("b", n) for n in range(5)),
+            *(("a", n) for n in range(5, 25)),
+        ]
+    ]
+    for body in sent:
+        await put(account, f"dead{suffix}", body, body[0] if fifo else None)
+    account.faults.delay(SendMessageBatch, 40 if fifo else 130, times=30)
+    result = await passing(clock, redrive(account, f"dead{suffix}", task=False))
+    assert (result.moved, result.ok) == (30, True)
+    assert not await contents(account, f"dead{suffix}")
+    moved = bodies(await contents(account, f"q{suffix}"))
+    assert sorted(moved) == sorted(sent)
+    if fifo:
+        for group in "ab":
+            assert [each for each in moved if each[0] == group] == sorted(
+                each for each in sent if each[0] == group
+            )
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.3, 2])
+async def test_a_stop_does_not_wait_for_the_pace(
+    account: Account, clock: VirtualClock, rate: float
+) -> None:
+    await queues(account, "q", dead="dead")
+    for number in range(40):
+        await put(account, "dead", str(number))
+    stop = asyncio.Event()
+    run = asyncio.create_task(redrive(account, "dead", task=False, rate=rate, stop=stop))
+    await clock.advance(7)
+    began = clock.monotonic()
+    stop.set()
+    await clock.run_until(run.done)
+    assert clock.monotonic() - began < 1
+    result = run.result()
+    assert (result.ended, result.failed.count) == ("interrupted", 0)
+    assert result.moved <= 7 * rate + 1
+    assert account.queue("q").visible == result.moved
+    assert account.queue("dead").visible == 40 - result.moved, "the rest is given back"
+
+
+async def test_no_more_is_received_than_is_meant_to_be_moved(
+    account: Account, clock: VirtualClock
+) -> None:
+    await queues(account, "q", dead="dead")
+    for number in range(40):
+        await put(account, "dead", str(number))
+    await passing(clock, redrive(account, "dead", most=1))
+    left = await contents(account, "dead")
+    assert sum(each.attributes["ApproximateReceiveCount"] != "1" for each in left) <= 8
+
+
+async def test_a_killed_run_with_a_filter_goes_on_while_sqs_knows_what_it_sent(
+    account: Account, clock: VirtualClock
+) -> None:
+    await queues(account, "q.fifo", dead="dead.fifo")
+    for number in range(20):
+        await put(account, "dead.fifo", f"{number:02}", "ab"[number % 2], tenant="acme")
+    wanted = [parse_condition("attr.tenant=acme")]
+    account.faults.throttle(DeleteMessageBatch, times=None)
+    run = asyncio.create_task(redrive(account, "dead.fifo", conditions=wanted))
+    await clock.run_until(lambda: account.queue("q.fifo").visible >= 10)
+    run.cancel()
+    await clock.run_until(run.done)
+    account.faults.clear()
+    await clock.advance(290)
+    result = await passing(clock, redrive(account, "dead.fifo", conditions=wanted))
+    assert result.ok
+    assert not await contents(account, "dead.fifo")
+    assert sorted(bodies(await contents(account, "q.fifo"))) == [f"{n:02}" for n in range(20)]
+
+
 # --- what can't be ------------------------------------------------------------------------------
 
 

@@ -2,8 +2,9 @@
 
 Whatever happens, a message is in the source or in its destination: it leaves the source when SQS
 has confirmed that the destination stored it. Workers receive in tens; the messages of a FIFO group
-are sent one after the other, and once one has failed, those behind it stay. What stays is held
-until the end, so that it is not received again, and then given back.
+are sent one after the other, and once one has failed, those behind it stay, also those that come
+later. What stays is held until the end, so that it is not received again, and then given back. What
+comes again all the same, as its lease was over, is known, and never dealt with twice.
 
 On a FIFO queue the deduplication id is made of the message's id in the source. So a message whose
 send or delete was never answered is not stored twice when it is sent again within five minutes, by
@@ -15,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import suppress
 from functools import partial
 from math import ceil
 from typing import TypeVar
@@ -23,10 +25,11 @@ from typing import TypeVar
 from pumphouse import settling
 from pumphouse.backend import Backend
 from pumphouse.backoff import RetryPolicy, one_try
-from pumphouse.clock import Clock
+from pumphouse.clock import Clock, timeout
 from pumphouse.content import check_attributes
 from pumphouse.errors import (
     NetworkError,
+    NotSentError,
     OutcomeUnknownError,
     PumphouseError,
     QueueDoesNotExist,
@@ -47,7 +50,8 @@ LEASE_SECONDS = 120
 """How long a message is held while it is moved: longer than its sends are tried, and short enough
 that what a killed run held comes back while SQS still knows its deduplication ids."""
 LONG_LEASE_SECONDS = 600
-"""The same where messages stay behind, which are held until the end."""
+"""The same on a standard queue where messages stay behind, which are held until the end. On a FIFO
+queue it would be longer than SQS knows a deduplication id."""
 WAIT_SECONDS = 2
 WORKERS = 8
 RETRIES = RetryPolicy(base_seconds=0.2, cap_seconds=5.0, max_attempts=6, budget_seconds=30.0)
@@ -57,7 +61,7 @@ _NOTES = (
     *(SINK_REASON, SINK_QUEUE, "pumphouse.error", "pumphouse.subject"),
 )
 _WORKER_RATE = 50.0  # what one worker is sure to do in a second
-_SAME = 3  # receives in a row that bring nothing new end a worker
+_ROUNDS = 2  # so often all that is known comes again, before nothing new is expected
 
 T = TypeVar("T")
 Route = Callable[[ReceivedMessage], Awaitable[tuple[str, bool]]]
@@ -66,11 +70,12 @@ where there is no such queue."""
 
 
 class Pace:
-    """So many messages a second, evenly."""
+    """So many messages a second, evenly, until `stop` is set."""
 
-    def __init__(self, rate: float | None, clock: Clock) -> None:
+    def __init__(self, rate: float | None, clock: Clock, stop: asyncio.Event) -> None:
         self._gap = 1 / rate if rate else 0.0
         self._clock = clock
+        self._stop = stop
         self._next = 0.0
 
     async def wait(self) -> None:
@@ -79,7 +84,9 @@ class Pace:
             at = max(now, self._next)
             self._next = at + self._gap
             if at > now:
-                await self._clock.sleep(at - now)
+                with suppress(TimeoutError):
+                    async with timeout(self._clock, at - now):
+                        await self._stop.wait()
 
 
 class Move:
@@ -108,7 +115,7 @@ class Move:
         self._wanted = wanted
         self._fifo = fifo
         self._clock = clock
-        self._pace = Pace(rate, clock)
+        self._pace = Pace(rate, clock, stop)
         self._workers = min(WORKERS, ceil(rate / _WORKER_RATE)) if rate else WORKERS
         self._rate = rate / self._workers if rate else None
         self._left = most
@@ -116,8 +123,16 @@ class Move:
         self._progress = progress
         self._lease_seconds = lease_seconds
         self._sinks: dict[str, Sink] = {}
-        self._held: dict[str, str] = {}  # what stays: message id and newest receipt handle
-        self._moved: set[str] = set()  # moved, and not known to be deleted
+        # what was received, and is not known to be deleted: message id and newest receipt handle
+        self._known: dict[str, str] = {}
+        self._held: set[str] = set()  # what of it stays
+        self._moved: set[str] = set()  # what of it is moved
+        self._undeleted: dict[str, PumphouseError] = {}  # and why it is not deleted
+        self._known_again = 0  # how many have come again since one was new
+        self._busy: set[str | None] = set()  # FIFO: groups that a worker is dealing with
+        self._broken: dict[
+            str | None, PumphouseError
+        ] = {}  # FIFO: groups of which one was not moved
 
     async def run(self) -> None:
         """Move until nothing more comes, `stop` is set, or enough were moved. What the source
@@ -131,8 +146,10 @@ class Move:
                 raise error from None
             self.result.ended = str(error)
         finally:
+            for message_id, failure in self._undeleted.items():
+                self.result.undeleted.add(message_id, str(failure))
             try:
-                await give_back(self._backend, self._source_url, list(self._held.values()))
+                await give_back(self._backend, self._source_url, self._handles(self._held))
             finally:
                 for sink in self._sinks.values():
                     await sink.aclose()
@@ -145,18 +162,29 @@ class Move:
 
     async def _work(self) -> None:
         one_try.set(True)  # the tries are counted here
-        nothing_new = 0
-        while not self._over and nothing_new < _SAME:
+        while not self._over and self._known_again <= _ROUNDS * (30 + len(self._known)):
             messages = await self._receive()
             if not messages:
                 return
-            fresh = [each for each in messages if not self._is_known(each)]
-            nothing_new = 0 if fresh else nothing_new + 1
-            await self._delete([each for each in messages if each.message_id in self._moved])
+            again, fresh, early = [], [], []
+            for message in messages:
+                if message.message_id in self._known:
+                    again.append(message)
+                elif self._group_of(message) in self._busy:
+                    early.append(message)
+                else:
+                    fresh.append(message)
+            self._known_again = 0 if fresh else self._known_again + len(messages)
+            self._known.update((each.message_id, each.receipt_handle) for each in [*again, *fresh])
+            await give_back(self._backend, self._source_url, [e.receipt_handle for e in early])
+            await self._delete({each.message_id for each in again} & self._moved)
             await self._deal_with(fresh)
 
+    def _handles(self, ids: Iterable[str]) -> list[str]:
+        return [self._known[each] for each in ids]
+
     async def _receive(self) -> list[ReceivedMessage]:
-        size = MAX_BATCH_ENTRIES
+        size = MAX_BATCH_ENTRIES if self._left is None else min(self._left, MAX_BATCH_ENTRIES)
         if self._rate:  # no more than can be sent well within the lease
             size = max(1, min(size, int(self._rate * self._lease_seconds / 4)))
         operation = ReceiveMessage(
@@ -169,52 +197,58 @@ class Move:
         )
         return (await self._with_retries(partial(self._backend.execute, operation))).messages
 
-    def _is_known(self, message: ReceivedMessage) -> bool:
-        """Whether this run has dealt with a message, which came again when its lease was over."""
-        if message.message_id in self._held:
-            self._held[message.message_id] = message.receipt_handle
-            return True
-        return message.message_id in self._moved
-
-    def _keep(self, message: ReceivedMessage) -> None:
-        self._held[message.message_id] = message.receipt_handle
-
     async def _deal_with(self, messages: list[ReceivedMessage]) -> None:
         meant: list[ReceivedMessage] = []
         for message in messages:
             if self._over:
-                self._keep(message)
+                self._held.add(message.message_id)
             elif not self._wanted(message):
                 self.result.left_out += 1
-                self._keep(message)
+                self._held.add(message.message_id)
             else:
                 if self._left is not None:
                     self._left -= 1
                 meant.append(message)
-        outcomes = await in_order(
-            meant,
-            lambda message: message.attributes.get("MessageGroupId", "") if self._fifo else None,
-            self._send,
-        )
-        stored: list[ReceivedMessage] = []
+        groups = {self._group_of(message) for message in messages} - {None}
+        self._busy |= groups
+        try:
+            outcomes = await in_order(meant, self._group_of, self._send)
+        finally:
+            self._busy -= groups
+        stored: set[str] = set()
         for message, outcome in zip(meant, outcomes, strict=True):
             if isinstance(outcome, Receipt):
-                stored.append(message)
-                self._moved.add(message.message_id)
+                stored.add(message.message_id)
                 continue
-            self._keep(message)
-            if isinstance(outcome, str):  # a dry run
+            self._held.add(message.message_id)
+            if outcome is None or isinstance(outcome, str):  # stopped before it; a dry run
                 continue
             trouble = self.result.failed
             if isinstance(outcome, OutcomeUnknownError):
                 trouble = self.result.unknown
             trouble.add(message.message_id, str(outcome))
+        self._moved |= stored
         await self._delete(stored)
         self._progress(self.result)
 
+    def _group_of(self, message: ReceivedMessage) -> str | None:
+        return message.attributes.get("MessageGroupId", "") if self._fifo else None
+
     # --- one message ----------------------------------------------------------------------------
 
-    async def _send(self, message: ReceivedMessage) -> Receipt | str:
+    async def _send(self, message: ReceivedMessage) -> Receipt | str | None:
+        """Send it; the name of the queue in a dry run, None where the run was stopped before."""
+        group = self._group_of(message)
+        if (first := self._broken.get(group)) is not None:
+            raise NotSentError(f"not sent: a message before it in its group failed ({first})")
+        try:
+            return await self._send_now(message)
+        except PumphouseError as error:
+            if group is not None:
+                self._broken[group] = error
+            raise
+
+    async def _send_now(self, message: ReceivedMessage) -> Receipt | str | None:
         url, home = await self._route(message)
         counts = self.result.destinations
         name = url.rpartition("/")[2]
@@ -223,6 +257,8 @@ class Move:
             self.result.moved += 1
             return name
         await self._pace.wait()
+        if self._stop.is_set():
+            return None
         attributes = _attributes(message, home=home)
         check_attributes(attributes)
         receipt = await self._sink(url).send(
@@ -248,33 +284,36 @@ class Move:
             )
         return sink
 
-    async def _delete(self, messages: list[ReceivedMessage]) -> None:
-        """Delete what is moved; what can't be deleted is told, and deleted when it comes again."""
-        left = {each.message_id: each.receipt_handle for each in messages}
+    async def _delete(self, ids: Collection[str]) -> None:
+        """Delete what is moved; what can't be deleted is tried again when it comes again, and
+        told where it does not."""
+        left = set(ids)
         failures: dict[str, PumphouseError] = {}
 
         async def once() -> None:
-            ids = list(left)
-            refused = await settling.delete(
-                self._backend, self._source_url, [left[each] for each in ids]
-            )
-            for place, message_id in enumerate(ids):
+            left.intersection_update(self._known)  # another worker may have done it
+            if not (some := list(left)):
+                return
+            refused = await settling.delete(self._backend, self._source_url, self._handles(some))
+            for place, message_id in enumerate(some):
                 if (error := refused.get(place)) is None:
                     self._moved.discard(message_id)
-                    del left[message_id]
-                elif not isinstance(error, _PASSING):
+                    self._undeleted.pop(message_id, None)
+                    self._known.pop(message_id, None)
+                elif isinstance(error, _PASSING):
+                    continue
+                else:
                     failures[message_id] = error
-                    del left[message_id]
+                left.discard(message_id)
             if left:
-                raise next(iter(refused.values()))
+                raise next(error for error in refused.values() if isinstance(error, _PASSING))
 
         if left:
             try:
                 await self._with_retries(once)
             except PumphouseError as error:
                 failures.update(dict.fromkeys(left, error))
-        for message_id, failure in failures.items():
-            self.result.undeleted.add(message_id, str(failure))
+        self._undeleted.update(failures)
 
     async def _with_retries(self, call: Callable[[], Awaitable[T]]) -> T:
         began, attempt = self._clock.monotonic(), 1

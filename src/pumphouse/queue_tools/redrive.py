@@ -122,6 +122,7 @@ async def redrive(
             backend, source.arn, target.arn, result, clock=clock, stop=stop, progress=progress
         )
     else:
+        stays = bool(conditions) or dry_run
         move = Move(
             backend,
             source.url,
@@ -134,7 +135,7 @@ async def redrive(
             most=most,
             stop=stop,
             progress=progress,
-            lease_seconds=LONG_LEASE_SECONDS if conditions or dry_run else LEASE_SECONDS,
+            lease_seconds=LONG_LEASE_SECONDS if stays and not source.fifo else LEASE_SECONDS,
         )
         await move.run()
     await _look_back(backend, source, result, whole=most is None)
