@@ -85,6 +85,10 @@ def test_the_order_of_regions(aws_files: Path, monkeypatch: pytest.MonkeyPatch) 
     assert url(configured())[1] == "eu-west-3"
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-north-1")
     assert url(configured(), "ap-south-1")[1] == "eu-north-1"
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    assert url(configured(), "ap-south-1")[1] == "eu-central-1"
+    monkeypatch.setenv("AWS_REGION", "")
+    assert url(configured(), "ap-south-1")[1] == "eu-north-1"
     assert url(configured("sa-east-1"), "ap-south-1")[1] == "sa-east-1"
 
 

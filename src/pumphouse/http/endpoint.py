@@ -12,6 +12,7 @@ it in a thread.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from functools import lru_cache
@@ -123,6 +124,8 @@ class Configuration:
                 try:
                     session = botocore.session.Session(profile=self._profile)
                     session.get_scoped_config()
+                    if region := os.environ.get("AWS_REGION"):  # botocore does not know it
+                        session.set_config_variable("region", region)
                 except BotoCoreError as error:
                     raise ConfigError(str(error)) from None
                 self._session = session
