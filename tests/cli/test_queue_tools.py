@@ -383,6 +383,30 @@ def test_what_a_terminal_would_act_on_is_escaped() -> None:
     assert safe("x" * 50, 10) == "xxxxxxxxxx… (50 characters)"
 
 
+@pytest.mark.parametrize("arguments", [("receive",), ("peek", "--json")])
+def test_json_has_nothing_that_a_terminal_would_act_on(
+    command: Command, fill: Fill, arguments: tuple[str, ...]
+) -> None:
+    body = '\x9b31m red \u202e \u2028 \x85 \x7f \U000e0041 \N{PARTY POPPER} é \\ "'
+    fill("orders", body, tenant=body)
+    code, out, _ = command(arguments[0], "orders", *arguments[1:])
+    assert code == 0
+    assert out.split("\n") == [*out.splitlines(), ""]
+    assert all(each.isprintable() for each in out.replace("\n", ""))
+    found = json.loads(out)
+    (found,) = found if isinstance(found, list) else [found]
+    assert (found["body"], found["attributes"]["tenant"]["value"]) == (body, body)
+
+
+def test_an_error_has_nothing_that_a_terminal_would_act_on(
+    command: Command, account: Account
+) -> None:
+    account.faults.refuse(GetQueueAttributes, "Strange", "\x1b[31m\x9bred", times=None)
+    code, _, err = command("redrive", "orders-dead")
+    assert code == 1
+    assert r"\x1b[31m\x9bred" in err
+
+
 def test_the_help_stays_quick() -> None:
     """The commands are registered without what they need."""
     code = (

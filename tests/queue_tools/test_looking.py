@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import aclosing
 from typing import Any
@@ -271,6 +272,34 @@ def test_conditions(condition: str, holds: bool) -> None:
 def test_what_is_no_condition_says_what_there_is(text: str) -> None:
     with pytest.raises(UsageError, match=r"is no (condition|place)"):
         parse_condition(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("reason!==Timeout", "'!==' is no operator"),
+        ("body.order.id==5", "'==' is no operator"),
+        ("reason=~Timeout", "'=~' is no operator"),
+        ("reason~~Timeout", "'~~' is no operator"),
+        ("attr.tenant != acme", "a space before its !="),
+        ("receives!=three", "receives is a whole number, not 'three'"),
+        ("receives=", "receives is a whole number, not ''"),
+    ],
+)
+def test_what_would_hold_for_all_or_nothing_by_mistake_is_refused(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(why)):
+        parse_condition(text)
+
+
+@pytest.mark.parametrize(
+    "queue",
+    ["orders", "arn:aws:sqs:us-east-1:000000000000:orders", "https://x/000000000000/orders"],
+)
+def test_a_source_may_be_named_by_arn_or_url_too(queue: str) -> None:
+    noted = {"pumphouse.source": text("arn:aws:sqs:us-east-1:000000000000:orders")}
+    message = ReceivedMessage("i", "h", "m", "b", message_attributes=noted)
+    assert parse_condition(f"source={queue}").holds(message)
+    assert not parse_condition(f"source!={queue}").holds(message)
 
 
 def test_conditions_take_no_time_on_hostile_bodies() -> None:

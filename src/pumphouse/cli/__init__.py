@@ -12,7 +12,9 @@ in pumphouse, or in a service that is run.
 
 from __future__ import annotations
 
+import codecs
 import io
+import json
 import os
 import sys
 from typing import Annotated
@@ -220,11 +222,21 @@ def replay(
 queue_commands.register(app)
 
 
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """As JSON escapes it, so that what is JSON stays so in any locale."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+codecs.register_error("pumphouse", _escaped)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and end the process with its exit code. The console script `pumphouse`."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # whatever the locale can't write
+            stream.reconfigure(errors="pumphouse")  # what the locale can't write is escaped
     sys.exit(run_command(arguments))
 
 
@@ -274,7 +286,9 @@ def _explain_command_line(error: Exception) -> int:
 def _say(text: str) -> None:
     """One line on standard error, whatever is in the text."""
     if sys.stderr is not None:
-        sys.stderr.write(f"pumphouse: {' '.join(text.split())}\n")
+        line = " ".join(text.split())
+        clean = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+        sys.stderr.write(f"pumphouse: {clean}\n")
 
 
 def _close_output() -> None:

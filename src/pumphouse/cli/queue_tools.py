@@ -8,6 +8,7 @@ terminal would act on. What is done is in `pumphouse.queue_tools`.
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -162,7 +163,7 @@ def run_receive(
             )
         ) as messages:
             async for message, delete_it in messages:
-                sys.stdout.write(msgspec.json.encode(shown(message)).decode() + "\n")
+                sys.stdout.write(_json(msgspec.json.encode(shown(message))) + "\n")
                 sys.stdout.flush()  # a reader that has gone is told here, before anything is lost
                 count += 1
                 if delete:
@@ -342,7 +343,16 @@ def _console() -> Console:
 
 
 def _print_json(data: object) -> None:
-    print(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+    print(_json(msgspec.json.format(msgspec.json.encode(data), indent=2)))
+
+
+def _json(encoded: bytes) -> str:
+    """JSON as it is printed: the same values, and nothing in it that a terminal would act on, or
+    that some programs take for the end of a line."""
+    return "".join(
+        each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1]
+        for each in encoded.decode()
+    )
 
 
 def _note(text: str) -> None:

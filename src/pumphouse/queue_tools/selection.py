@@ -82,14 +82,28 @@ def parse_condition(text: str) -> Condition:
             f"{text[:80]!r} is no condition; it is a place, one of = != ~ !~ and a value, for "
             "example reason~Timeout, attr.tenant=acme or body.order.id=5"
         )
-    place = match["place"].strip()
+    place, operator, value = match.group("place", "operator", "value")
+    if place != place.strip():  # is what is behind the operator a part of the value, or not?
+        raise UsageError(
+            f"{text[:80]!r} has a space before its {operator}; write it without, and what follows "
+            f"the {operator} is the value as it stands"
+        )
+    if value[:1] in ("=", "~"):  # taken as a value it would hold for nothing, or with ! for all
+        raise UsageError(
+            f"{operator + value[0]!r} is no operator; there are = (is), != (is not), ~ (contains) "
+            "and !~ (does not contain), and no value begins with = or ~"
+        )
     first, _, rest = place.partition(".")
     if place not in _PLAIN_PLACES and not (first in ("body", "attr") and rest):
         raise UsageError(
             f"{place!r} is no place in a message; there are body, body.KEY, attr.NAME, "
             f"{', '.join(_PLAIN_PLACES[1:-1])} and {_PLAIN_PLACES[-1]}"
         )
-    return Condition(place, match["operator"], match["value"])
+    if place == "source":
+        value = queue_of(value).name
+    elif place == "receives" and operator in ("=", "!=") and not value.isdecimal():
+        raise UsageError(f"receives is a whole number, not {value[:80]!r}")
+    return Condition(place, operator, value)
 
 
 def all_hold(conditions: Iterable[Condition]) -> Callable[[ReceivedMessage], bool]:
