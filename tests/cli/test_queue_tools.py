@@ -241,6 +241,17 @@ def test_a_broken_pipe_loses_nothing(
     assert (queue.visible, queue.in_flight) == (17, 0)
 
 
+def test_without_standard_output_nothing_is_received(
+    command: Command, account: Account, fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill("orders", "a")
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", None)  # as `>&-` makes it
+        code, _, err = command("receive", "orders", "--delete")
+    assert (code, "standard output is closed" in err) == (2, True)
+    assert account.queue("orders").visible == 1
+
+
 # --- redrive ------------------------------------------------------------------------------------
 
 

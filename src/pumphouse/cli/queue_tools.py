@@ -151,6 +151,10 @@ def run_receive(
     """Print a line for each message, and delete it then where that is wanted; the exit code is 1
     where a delete was not confirmed."""
 
+    output = sys.stdout
+    if output is None:
+        raise UsageError("standard output is closed, and the messages are written there")
+
     async def receive_all(backend: HttpBackend) -> tuple[int, int]:
         count = failed = 0
         async with aclosing(
@@ -163,8 +167,8 @@ def run_receive(
             )
         ) as messages:
             async for message, delete_it in messages:
-                sys.stdout.write(_json(msgspec.json.encode(shown(message))) + "\n")
-                sys.stdout.flush()  # a reader that has gone is told here, before anything is lost
+                output.write(_json(msgspec.json.encode(shown(message))) + "\n")
+                output.flush()  # a reader that has gone is told here, before anything is lost
                 count += 1
                 if delete:
                     try:
