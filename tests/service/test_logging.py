@@ -194,6 +194,28 @@ async def test_a_stop_and_a_lost_lease_have_their_names(log: pytest.LogCaptureFi
     assert (stopped.outcome, stopped.levelno) == ("stopped", logging.INFO)
 
 
+async def test_an_error_in_place_of_the_cancellation_of_a_stop(
+    log: pytest.LogCaptureFixture,
+) -> None:
+    app = App(middleware=[Logging()], drain_seconds=0)
+
+    @app.subscriber("q")
+    async def handle(text: str) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            raise ConnectionError("left in the middle")
+
+    async with app.in_process() as account:
+        await account.send("q", "stays")
+        await account.clock.advance(1)
+    (record,) = about_messages(log)
+    assert (record.outcome, record.levelno) == ("stopped", logging.WARNING)
+    assert record.exc_info
+    assert "left in the middle" in record.reason
+    assert [each for each in log.records if each.exc_info] == [record], "and nobody else logs it"
+
+
 async def test_a_batch_is_a_record_for_each_message(log: pytest.LogCaptureFixture) -> None:
     app = App(middleware=[Logging()])
 

@@ -18,7 +18,7 @@ from pumphouse.content import UndecodableError
 from pumphouse.errors import UsageError
 from pumphouse.model import Message, Receipt
 from pumphouse.subscriber.chain import CallNext, CallNextBatch, Surroundings, mark_logged
-from pumphouse.subscriber.outcomes import Ack, Outcome, Retry, describe
+from pumphouse.subscriber.outcomes import Ack, Outcome, Retry, Settle, describe
 
 if TYPE_CHECKING:
     from pumphouse.publishers import Outgoing
@@ -166,7 +166,8 @@ class Logging:
         seconds = self._clock.monotonic() - started
         for message in messages:
             name, reason, shown = self._outcome_of(message, error)
-            level = self._level if name in ("ack", "stopped") else self._failure_level
+            fine = name == "ack" or (name == "stopped" and shown is None)
+            level = self._level if fine else self._failure_level
             if self._logger.isEnabledFor(level):
                 self._log(level, message, len(messages), seconds, name, reason, shown)
         mark_logged(error, [message.lease for message in messages])
@@ -176,8 +177,11 @@ class Logging:
     ) -> tuple[str, str, BaseException | None]:
         """What becomes of it, why, and the error that is to be shown."""
         task = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-            return ("lost" if message.lease_lost else "stopped"), "cancelled", None
+        if task is not None and task.cancelling() and not isinstance(error, Settle):
+            name = "lost" if message.lease_lost else "stopped"
+            if isinstance(error, asyncio.CancelledError):
+                return name, "cancelled", None
+            return name, describe(error), error  # in the place of the cancellation
         if self._surroundings is None:
             return "retry", describe(error), error
         outcome = self._surroundings.outcome_of(error)

@@ -114,9 +114,25 @@ class Judge:
         )
         return self.outcome_of(error)
 
-    def cancelled(self, delivery: Delivery, error: asyncio.CancelledError) -> Outcome | Stopped:
-        """Whether a cancellation came from outside, or was the handler's own doing."""
-        task = asyncio.current_task()
-        if delivery.stop_reason or (task is not None and task.cancelling()):
-            return STOPPED
-        return self.raised(delivery, error)
+    def ended(self, delivery: Delivery, error: BaseException) -> Outcome | Stopped:
+        """What an error means that has left the handler and everything around it.
+
+        Once the runtime has cancelled it, an error is that of being cancelled, whatever took the
+        place of the cancellation on its way, and is none of the message.
+        """
+        if isinstance(error, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if delivery.stop_reason or (task is not None and task.cancelling()):
+                return STOPPED
+        if not delivery.stop_reason or isinstance(error, Settle):
+            return self.raised(delivery, error)
+        if not was_logged(error, delivery.lease):
+            _log.warning(
+                "%s: message %s, attempt %d: %s, when it was cancelled",
+                self._subscription.queue.name,
+                delivery.message_id,
+                delivery.attempt,
+                describe(error),
+                exc_info=error,
+            )
+        return STOPPED

@@ -145,12 +145,10 @@ class Runner:
                 return await self._handled(message, (delivery, message))
             outcome: Outcome = await self._chain.run(message, (delivery, message))
             return outcome
-        except asyncio.CancelledError as error:
-            return self._judge.cancelled(delivery, error)
         except KeyboardInterrupt:
             raise  # it is meant for the program
         except BaseException as error:
-            return self._judge.raised(delivery, error)
+            return self._judge.ended(delivery, error)
         finally:
             handling.reset(before)  # a worker whose context was changed is not used again
 
@@ -205,14 +203,12 @@ class Runner:
                 body, attributes = await self._within_time(
                     partial(self._check.restore, body, attributes)
                 )
-        except asyncio.CancelledError as error:
-            return self._judge.cancelled(delivery, error)
         except UndecodableError as error:
             return self._judge.undecodable(delivery, error)
         except (BlobMissingError, BlobDamagedError) as error:
             return self._judge.undecodable(delivery, UndecodableError(str(error)))
-        except Exception as error:
-            return self._judge.raised(delivery, error)
+        except (Exception, asyncio.CancelledError) as error:
+            return self._judge.ended(delivery, error)
         if body is not raw.body:
             raw = replace(raw, body=body, message_attributes=attributes)
         if raw is not delivery.raw:
@@ -309,12 +305,10 @@ class Runner:
                 outcomes = [*await self._handled_batch(None, batch)]
             else:
                 outcomes = await self._chain.run([message for _, message in batch], batch)
-        except asyncio.CancelledError as error:
-            outcomes = [self._judge.cancelled(delivery, error) for delivery, _ in batch]
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            outcomes = [self._judge.raised(delivery, error) for delivery, _ in batch]
+            outcomes = [self._judge.ended(delivery, error) for delivery, _ in batch]
         finally:
             handling.reset(before)
         return outcomes
