@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, Optional, TypeVar
 
 import pytest
 
@@ -21,6 +21,8 @@ from pumphouse.protocol.operations import ReceiveMessage
 from pumphouse.subscriber.outcomes import Ack, Drop, Reject
 from support.injecting import Log, dead_app, reasons, run, scoped
 from support.service import make_queue, receives
+
+T = TypeVar("T")
 
 # --- dependencies ---------------------------------------------------------------------------------
 
@@ -125,6 +127,58 @@ async def test_defaults_classes_and_callables_as_dependencies() -> None:
 
     await run(app, "a", headers={"tenant": "t1"})
     assert seen == [("a", "q", "t1", 20, 9, True)]
+
+
+class Box(Generic[T]):
+    def __init__(self, message: Message) -> None:
+        self.queue = message.queue
+
+
+async def test_generic_classes_as_dependencies() -> None:
+    app, subscriber = dead_app()
+    seen = []
+
+    @subscriber
+    async def handle(
+        one: Annotated[Box[int], Depends()],
+        same: Annotated[Box[int], "noted", Depends()],
+        other: Annotated[Box[str], Depends(Box[str])],
+    ) -> None:
+        seen.append((one.queue, one is same, one is other))
+
+    await run(app, "a")
+    assert seen == [("q", True, False)]
+
+
+async def test_what_is_given_by_its_type_may_be_left_out_where_the_handler_is_called_directly() -> (
+    None
+):
+    app, subscriber = dead_app()
+    seen = []
+
+    def queue_of(message: Annotated[Message, "as it came"]) -> str:
+        return message.queue
+
+    @subscriber
+    async def handle(
+        body: str,
+        queue: Annotated[str, Depends(queue_of)] = "",
+        message: Message | None = None,
+        own: Optional[App] = None,  # noqa: UP045
+    ) -> None:
+        seen.append((body, queue, message and message.queue, own))
+
+    @app.subscriber("many", batch=10)
+    async def handle_all(bodies: list[str], messages: list[Message] | None = None) -> None:
+        seen.append((bodies, len(messages or ())))
+
+    async with app.in_process() as account:
+        await account.send("q", "a")
+        await account.settle()
+        await account.send("many", "b")
+        await account.settle()
+    await handle("c")
+    assert seen == [("a", "q", "q", app), (["b"], 1), ("c", "", None, None)]
 
 
 async def test_a_wrapped_async_dependency_is_awaited() -> None:
@@ -409,6 +463,35 @@ async def test_a_stop_cancels_the_handler_and_clean_up_runs_before_the_message_i
     url = await make_queue(account, "q")
     answer = await account.execute(ReceiveMessage(url))
     assert [each.body for each in answer.messages] == ["a"], "given back, and visible"
+
+
+@pytest.mark.parametrize("batch", [None, 1])
+async def test_an_error_in_place_of_the_cancellation_of_a_stop_is_none_of_the_message(
+    batch: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = VirtualClock()
+    app, subscriber = dead_app(max_attempts=1, on_error={ConnectionError: Drop}, batch=batch)
+    started = asyncio.Event()
+
+    async def connection() -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            raise ConnectionError("left in the middle")
+
+    @subscriber
+    async def handle(_: Annotated[None, Depends(connection)]) -> None:
+        started.set()
+        await clock.sleep(10_000)
+
+    async with app.in_process(clock) as account:
+        await account.send("q", "a")
+        await clock.run_until(started.is_set)
+    assert account.sent("dead") == []
+    url = await make_queue(account, "q")
+    answer = await account.execute(ReceiveMessage(url))
+    assert [each.body for each in answer.messages] == ["a"], "given back, and visible"
+    assert "left in the middle" in caplog.text
 
 
 async def test_a_cancellation_in_the_middle_of_clean_up_leaves_the_rest() -> None:

@@ -107,6 +107,15 @@ def test_handlers_that_can_not_be_called() -> None:
 
     async def unknown(body: "Nowhere") -> None: ...  # type: ignore[name-defined] # noqa: F821
 
+    async def either(body: str, x: Annotated[list[str] | None, Depends()]) -> None: ...
+
+    async def wrapper(*args: Any, **kwargs: Any) -> None: ...
+
+    async def not_a_function(body: str, x: "Annotated[str, Depends(1)]") -> None: ...  # type: ignore[arg-type]
+
+    assert "parameter 'x': Depends() calls the parameter's type" in refused(either)
+    assert "needs functools.wraps" in refused(wrapper)
+    assert refused(not_a_function).endswith("Depends takes a function or a class, not 1")
     assert "parameter 'body' can't be named" in refused(positional)
     assert "parameter 'tenant': Header is called where it marks: Header()" in refused(uncalled)
     assert "Header is called where it marks" in refused(uncalled_default)

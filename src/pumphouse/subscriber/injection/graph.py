@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args, get_origin
+from inspect import isabstract
+from types import UnionType
+from typing import Annotated, Any, get_args, get_origin
 
 from pumphouse.errors import UsageError
 from pumphouse.model import Message
@@ -28,6 +30,7 @@ from pumphouse.subscriber.injection.signatures import (
     how_called,
     name_of,
     parameters_of,
+    takes_anything,
 )
 
 Slot = tuple[str, int]
@@ -98,6 +101,11 @@ class _Resolver:
         self._made: dict[Callable[..., Any], Slot] = {}
         self._handler = f"handler {name_of(function)}"
         parameters = parameters_of(function, self._handler)
+        if takes_anything(function):
+            raise UsageError(
+                f"{self._handler} takes *args or **kwargs alone, and they are given nothing; the "
+                "wrapper that a decorator puts around a handler needs functools.wraps"
+            )
         payload = self._payload_among(parameters)
         self.graph = Graph(payload)
         self.graph.arguments = self._arguments(parameters, self._handler, ())
@@ -204,9 +212,9 @@ class _Resolver:
     ) -> Slot:
         original = mark.call
         if original is None:
-            original = parameter.kind
-            if original is EMPTY or not callable(original) or get_origin(original) is not None:
-                raise UsageError(f"{at}: Depends() calls the parameter's type, and it has none")
+            original = _called_for(parameter.kind)
+            if original is None:
+                raise UsageError(f"{at}: Depends() calls the parameter's type, which is no class")
         try:
             if mark.use_cache and original in self._made:
                 return self._made[original]
@@ -229,3 +237,12 @@ class _Resolver:
 
     def _named(self, original: Callable[..., Any]) -> Callable[..., Any]:
         return self._overrides.get(original, original)
+
+
+def _called_for(kind: Any) -> Any:
+    """What is called to make a value of a type: a class, or one like `Box[int]`; None for others."""
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    made = get_origin(kind) or kind
+    fine = isinstance(made, type) and made not in (EMPTY, UnionType) and not isabstract(made)
+    return kind if fine else None

@@ -14,9 +14,11 @@ from types import SimpleNamespace, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from pumphouse.errors import UsageError
+from pumphouse.model import Message
 from pumphouse.subscriber.injection.markers import MARKS, MISSING, UNCALLED
 
 EMPTY = inspect.Parameter.empty
+_ARGS, _KWARGS = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
 
 
 class How(Enum):
@@ -55,6 +57,8 @@ def name_of(function: Any) -> str:
     """What a function is called in errors and logs."""
     while isinstance(function, functools.partial):
         function = function.func
+    if isinstance(origin := get_origin(function), type):
+        function = origin
     name: str = getattr(function, "__qualname__", None) or type(function).__qualname__
     return name.replace("<locals>.", "")
 
@@ -95,7 +99,8 @@ def parameters_of(function: Any, where: str) -> list[Parameter]:
     can't be named, and for marks that contradict each other.
     """
     try:
-        signature = inspect.signature(function)
+        origin = get_origin(function)
+        signature = inspect.signature(origin if isinstance(origin, type) else function)
     except (ValueError, TypeError, NameError) as error:
         raise UsageError(f"{where}: its signature can't be read: {error}") from error
     hints = _hints(function, where)
@@ -108,6 +113,13 @@ def parameters_of(function: Any, where: str) -> list[Parameter]:
             raise UsageError(f"{at} can't be named, since it is positional-only; take the / away")
         found.append(_read(parameter, hints.get(parameter.name, EMPTY), at))
     return found
+
+
+def takes_anything(function: Any) -> bool:
+    """Whether a function has nothing but `*args` and `**kwargs`, which no value is given to."""
+    return inspect.isroutine(function) and {
+        each.kind for each in inspect.signature(function).parameters.values()
+    } in ({_ARGS}, {_KWARGS}, {_ARGS, _KWARGS})
 
 
 def without_none(kind: Any) -> tuple[Any, bool]:
@@ -147,13 +159,27 @@ def _read(parameter: inspect.Parameter, hint: Any, at: str) -> Parameter:
         raise UsageError(f"{at}: {mistake}")
     if len(marks) > 1:
         raise UsageError(f"{at} has more than one mark: {', '.join(map(repr, marks))}")
+    mark = marks[0] if marks else None
+    if mark is None and (plain := _given_by_type(kind)) is not None:
+        kind, mark = plain, _own_mark(plain)
     return Parameter(
         name=parameter.name,
         kind=kind,
-        mark=marks[0] if marks else _own_mark(kind),
+        mark=mark,
         default=default,
         keyword_only=parameter.kind is parameter.KEYWORD_ONLY,
     )
+
+
+def _given_by_type(kind: Any) -> Any:
+    """`Message`, messages of a batch, or a type that has a mark of its own, also where None is
+    allowed beside it (so that a handler can be called without it) or something is noted about it;
+    otherwise None."""
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    kind, _ = without_none(kind)
+    known = kind is Message or kind == list[Message] or _own_mark(kind) is not None
+    return kind if known else None
 
 
 def _own_mark(kind: Any) -> Any:
@@ -188,6 +214,8 @@ def target_of(function: Any) -> Any:
     """The function behind a callable, where its annotations stand."""
     while isinstance(function, functools.partial):
         function = function.func
+    if isinstance(origin := get_origin(function), type):  # Repository[Order]
+        return origin
     if isinstance(function, type) or inspect.isroutine(function):
         return function
     return type(function).__call__
@@ -204,6 +232,8 @@ def _hints(function: Any, where: str) -> dict[str, Any]:
         try:
             hints.update(get_type_hints(source, include_extras=True))
         except Exception as error:
+            if isinstance(error, UsageError):  # of a mark in it
+                raise UsageError(f"{where}: {error}") from None
             raise UsageError(
                 f"{where}: {_unreadable(source)} can't be read ({type(error).__name__}: {error}); "
                 "it has to be known in the module when the handler is declared, at its top level "
