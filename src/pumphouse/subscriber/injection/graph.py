@@ -240,7 +240,7 @@ class _Resolver:
 
 
 def _called_for(kind: Any) -> Any:
-    """What is called to make a value of a type: a class, or one like `Box[int]`; None for others."""
+    """What is called to make a value of a type: a class, or one like `Box[int]`; otherwise None."""
     while get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     made = get_origin(kind) or kind
