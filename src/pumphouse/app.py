@@ -6,12 +6,12 @@ app at work. Nothing here does any I/O before `running`, `serve` or `run`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from pumphouse import event_loop
 from pumphouse.backend import Backend
 from pumphouse.clock import Clock, RealClock, VirtualClock
 from pumphouse.errors import ClosedError, UsageError
@@ -28,6 +28,7 @@ from pumphouse.subscriber.injection.state import AppState
 
 if TYPE_CHECKING:
     from pumphouse.addressing import Topic
+    from pumphouse.event_loop import LoopName
     from pumphouse.in_process import InProcessAccount
     from pumphouse.lambda_handler import LambdaHandler
     from pumphouse.notifications.signatures import Verifier
@@ -179,9 +180,19 @@ class App(Registry):
         if self._running is not None:
             self._running.request_stop()
 
-    def run(self, backend: Backend | None = None, *, drain_seconds: float | None = None) -> int:
-        """`serve` in a new event loop; returns its exit code."""
-        return asyncio.run(self.serve(backend, drain_seconds=drain_seconds))
+    def run(
+        self,
+        backend: Backend | None = None,
+        *,
+        drain_seconds: float | None = None,
+        loop: LoopName = "auto",
+    ) -> int:
+        """`serve` in a new event loop: uvloop's where it is installed, or the one that `loop`
+        names. Returns its exit code.
+
+        Raises `UsageError` for a loop that is not there.
+        """
+        return event_loop.run(self.serve(backend, drain_seconds=drain_seconds), loop)
 
     def sink(self, queue: str | Topic) -> Sink:
         """The sink to a queue or topic, without the app's middleware, open while the app runs.

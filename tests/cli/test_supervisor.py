@@ -104,13 +104,16 @@ async def crew(clock: VirtualClock, count: int = 1, **options: object) -> AsyncI
 # --- starting and restarting ----------------------------------------------------------------------
 
 
-async def test_the_first_worker_is_seen_to_load_before_the_others_start(
+async def test_the_first_worker_is_seen_to_run_before_the_others_start(
     clock: VirtualClock,
 ) -> None:
     async with crew(clock, 3) as found:
         assert [each.number for each in found.started] == [1]
         assert found.supervisor.snapshot().not_ready == "starting"
-        found.started[0].tell("starting")
+        found.started[0].tell("starting")  # it has still to find its queues
+        await clock.settle()
+        assert [each.number for each in found.started] == [1]
+        found.started[0].tell()
         await clock.settle()
         assert [each.number for each in found.started] == [1, 2, 3]
         for each in found.started:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from pumphouse.cli.options import EndpointUrl, GroupBy, Region
+
+if TYPE_CHECKING:
+    from pumphouse.event_loop import LoopName
 
 
 def run_app(
@@ -77,6 +80,14 @@ def run_app(
     ] = 5.0,
     log_level: Annotated[str, typer.Option("--log-level", metavar="LEVEL")] = "info",
     log_format: Annotated[str, typer.Option("--log-format", metavar="text|json")] = "text",
+    loop: Annotated[
+        str,
+        typer.Option(
+            "--loop",
+            metavar="auto|asyncio|uvloop",
+            help="The event loop of the app; auto is uvloop where it is installed.",
+        ),
+    ] = "auto",
 ) -> int:
     """Run an app until SIGTERM or SIGINT, then drain it."""
     from pumphouse.cli.run import Options, run
@@ -101,5 +112,6 @@ def run_app(
             health_host=health_host,
             log_level=log_level,
             log_format=log_format,
+            loop=cast("LoopName", loop),
         )
     )

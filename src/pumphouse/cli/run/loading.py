@@ -18,7 +18,10 @@ def load(target: str, *, to_run: bool = True) -> App:
     whatever importing the module raises.
     """
     module_name, _, attribute = target.partition(":")
-    if not module_name:
+    if meant := _as_module(module_name):
+        named = f"{meant}:{attribute}" if attribute else meant
+        raise UsageError(f"an app is named by its module, not by a file: {named}, not {target}")
+    if not module_name or module_name.startswith("."):
         raise UsageError(f"an app is named as module:name, service:app for example; not {target!r}")
     if (here := os.getcwd()) not in sys.path:
         sys.path.insert(0, here)
@@ -33,10 +36,24 @@ def load(target: str, *, to_run: bool = True) -> App:
         found = getattr(found, part, None)
     if not isinstance(found, App):
         what = "nothing" if found is None else f"a {type(found).__name__}"
-        raise UsageError(f"{module_name}:{attribute or 'app'} is {what}, and no pumphouse App")
+        there = [
+            f"{module_name}:{name}" for name, each in vars(module).items() if isinstance(each, App)
+        ]
+        hint = f"; there is {', '.join(there[:5])}" if there else ""
+        raise UsageError(
+            f"{module_name}:{attribute or 'app'} is {what}, and no pumphouse App{hint}"
+        )
     if to_run and not found.subscriptions:
         raise UsageError(f"{target} has no subscriber, so there is nothing to run")
     return found
+
+
+def _as_module(name: str) -> str:
+    """The module that a file's path means, as a shell completes it; "" for a module's own name."""
+    path = Path(name)
+    if path.suffix != ".py" and len(path.parts) < 2 and os.sep not in name:
+        return ""
+    return ".".join(each for each in path.with_suffix("").parts if each not in ("/", ".", ".."))
 
 
 def package_folder(target: str) -> str | None:

@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass, field
 
 from pumphouse.errors import UsageError
+from pumphouse.event_loop import LoopName, factory
 
 MAX_WORKERS = 256
 
@@ -36,6 +37,7 @@ class Options:
     health_host: str = "127.0.0.1"
     log_level: str = "info"
     log_format: str = "text"
+    loop: LoopName = "auto"
     local_url: str | None = None
 
     @property
@@ -56,6 +58,7 @@ class Options:
     def check(self) -> None:
         """Raises `UsageError` for what can't be, or does not go together."""
         _ = self.level
+        factory(self.loop)
         if self.log_format not in ("text", "json"):
             raise UsageError(f"--log-format is text or json, not {self.log_format!r}")
         if self.local and (self.endpoint_url or self.region):

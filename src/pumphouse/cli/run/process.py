@@ -32,6 +32,7 @@ from pumphouse.cli.run.loading import load
 from pumphouse.cli.run.options import Options
 from pumphouse.cli.run.view import summary
 from pumphouse.errors import PumphouseError
+from pumphouse.event_loop import run
 from pumphouse.health import HealthServer, Monitor, Snapshot
 from pumphouse.health.server import HasSnapshots
 
@@ -59,7 +60,7 @@ def run_here(options: Options) -> int:
             async with beside(*asking):
                 yield
 
-    return finish(app, asyncio.run(told(work(app, options, around, feed))))
+    return finish(app, run(told(work(app, options, around, feed)), options.loop))
 
 
 def load_or_tell(target: str) -> App | None:

@@ -17,6 +17,7 @@ from functools import partial
 from rich.console import Console
 
 from pumphouse.account import Account
+from pumphouse.cli.exit_codes import code_of
 from pumphouse.cli.run import local, logs
 from pumphouse.cli.run.display import LiveDisplay, terminal
 from pumphouse.cli.run.options import Options
@@ -24,6 +25,7 @@ from pumphouse.cli.run.process import Beside, beside, served_health, shown, told
 from pumphouse.cli.run.reload import Sources, watch
 from pumphouse.cli.run.supervisor import Supervisor
 from pumphouse.cli.run.workers import Process
+from pumphouse.errors import PumphouseError
 from pumphouse.signals import Signals
 
 _log = logging.getLogger("pumphouse")
@@ -91,4 +93,8 @@ async def _supervise(options: Options, console: Console | None, feed: local.Feed
 
 async def _feed_once(feed: local.Feed, account: Account, supervisor: Supervisor) -> None:
     await supervisor.until_up()
-    await feed.send(account)
+    try:
+        await feed.send(account)
+    except PumphouseError as error:
+        _log.error("%s", error)
+        supervisor.give_up(code_of(error))

@@ -197,8 +197,8 @@ class Supervisor:
 
     async def _keep(self, place: _Place) -> None:
         first = self._places[0]
-        if place is not first:  # what is wrong with the app is told once
-            await self._until(lambda: first.over or _has_told(first) or self._stop.is_set())
+        if place is not first:  # what is wrong with the app or its queues is told once
+            await self._until(lambda: first.over or _has_begun(first) or self._stop.is_set())
         while not self._stop.is_set():
             changed = self._changed
             began = self._clock.monotonic()
@@ -214,7 +214,7 @@ class Supervisor:
                 self._codes.append(code)
                 break
             elif code in HEALS_BY_NO_RESTART:
-                self._give_up(code)
+                self.give_up(code)
             elif (wait := place.restarts.after(code, self._clock.monotonic() - began)) is None:
                 _log.error(
                     "worker %d has ended with %d, as did the %d before it: giving up",
@@ -222,7 +222,7 @@ class Supervisor:
                     code,
                     MAX_CRASHES,
                 )
-                self._give_up(CRASH_LOOP)
+                self.give_up(CRASH_LOOP)
             else:
                 _log.error(
                     "worker %d has ended with %d; it is started again in %.1f s",
@@ -298,7 +298,8 @@ class Supervisor:
             self._told.add(worker)
             worker.send(signal.SIGTERM)
 
-    def _give_up(self, code: int) -> None:
+    def give_up(self, code: int) -> None:
+        """Drain all of them, and end with this code at least."""
         self._codes.append(code)
         self._drain_all()
 
@@ -340,8 +341,8 @@ def _state(worker: Worker | None) -> State:
     return "starting" if worker is None or worker.report is None else worker.report.snapshot.state
 
 
-def _has_told(place: _Place) -> bool:
-    return place.worker is not None and place.worker.report is not None
+def _has_begun(place: _Place) -> bool:
+    return _state(place.worker) != "starting"
 
 
 def _holds_nothing(worker: Worker) -> bool:

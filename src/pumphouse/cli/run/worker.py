@@ -25,6 +25,7 @@ from pumphouse.cli.run.options import Options
 from pumphouse.cli.run.process import beside, finish, load_or_tell, told, work
 from pumphouse.cli.run.reports import MAX_LINE_BYTES, REPORT_SECONDS, Order, Report, encode
 from pumphouse.errors import PumphouseError
+from pumphouse.event_loop import run
 from pumphouse.health import Monitor
 from pumphouse.subscriber.stopping import (
     CANCEL_GRACE_SECONDS,
@@ -49,7 +50,7 @@ def main(arguments: list[str]) -> int:
     if app is None:
         return FAILED
     around = partial(_reporting, app, options, socket.socket(fileno=descriptor))
-    return finish(app, asyncio.run(told(work(app, options, around))))
+    return finish(app, run(told(work(app, options, around)), options.loop))
 
 
 def _read(arguments: list[str]) -> tuple[int, int, Options]:
