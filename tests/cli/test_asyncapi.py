@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -133,7 +134,7 @@ def test_yaml_without_its_library(command: Command, monkeypatch: pytest.MonkeyPa
 def test_a_folder_that_is_not_there(command: Command) -> None:
     code, out, err = command("described", "-o", "nowhere/a.json")
     assert (code, out) == (1, "")
-    assert "nowhere" in err
+    assert err.endswith("nowhere/a.json\n")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such files")
@@ -144,6 +145,17 @@ def test_what_is_no_file_and_what_is_behind_a_link(command: Command, tmp_path: P
     assert command("described", "-o", "link.json") == (0, "", "")
     assert (tmp_path / "link.json").is_symlink()
     assert json.loads((tmp_path / "real.json").read_text())["asyncapi"] == "3.0.0"
+
+
+def test_the_document_is_utf_8_in_any_locale(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("json", "yaml"):
+        written = io.BytesIO()
+        monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
+        code, _, _ = command("described:app", "--format", name, "--title", "Größe")
+        assert code == 0
+        assert yaml.safe_load(written.getvalue().decode())["info"]["title"] == "Größe"
 
 
 def test_a_folder_is_no_file(command: Command, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -140,7 +141,14 @@ def test_a_run_that_nobody_sees_is_no_fault() -> None:
     assert run('"$PUMPHOUSE" demo >&- 2>&- <&-').returncode == 0
 
 
+def test_what_a_locale_cannot_write_stays_json() -> None:
+    written = json.dumps("Größe 😀", ensure_ascii=False).encode("ascii", "pumphouse")
+    assert json.loads(written) == "Größe 😀"
+
+
 def test_a_locale_that_cannot_write_a_name_is_no_fault() -> None:
     done = run('PYTHONIOENCODING=ascii "$PUMPHOUSE" demo --input "nowhere-é.jsonl"')
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "pumphouse: cannot read nowhere-\\xe9.jsonl: No such file or directory\n"
+    assert (
+        done.stderr == "pumphouse: cannot read nowhere-\\u00e9.jsonl: No such file or directory\n"
+    )

@@ -5,6 +5,7 @@ What is in it is `pumphouse.asyncapi`'s. No request is made.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import tempfile
@@ -49,6 +50,8 @@ def run(options: Options) -> int:
         chosen,
     )
     if options.output is None or options.output == "-":
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")  # as a file has it, whatever the locale
         sys.stdout.write(text)
     else:
         _write(Path(options.output), text)
@@ -74,7 +77,10 @@ def _write(path: Path, text: str) -> None:
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")
         return
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}-")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
