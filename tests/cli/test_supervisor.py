@@ -167,6 +167,18 @@ async def test_what_no_restart_heals_ends_the_run_at_once(clock: VirtualClock, c
         assert found.code() == code
 
 
+async def test_while_aws_is_not_there_one_worker_tries(clock: VirtualClock) -> None:
+    async with crew(clock, 3) as found:
+        for attempt in range(1, 4):
+            found.started[-1].tell("stopped")  # the last that it says
+            found.started[-1].end(TRY_LATER)
+            await clock.advance(30)
+            assert [each.number for each in found.started] == [1] * (attempt + 1)
+        found.started[-1].tell()
+        await clock.settle()
+        assert [each.number for each in found.started] == [1, 1, 1, 1, 2, 3]
+
+
 async def test_a_worker_that_can_not_be_started_is_tried_again(clock: VirtualClock) -> None:
     async with crew(clock, 1) as found:
         found.started[0].tell()

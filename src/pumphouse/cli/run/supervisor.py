@@ -342,7 +342,7 @@ def _state(worker: Worker | None) -> State:
 
 
 def _has_begun(place: _Place) -> bool:
-    return _state(place.worker) != "starting"
+    return _state(place.worker) == "running"
 
 
 def _holds_nothing(worker: Worker) -> bool:
