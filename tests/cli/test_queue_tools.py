@@ -21,6 +21,7 @@ from pumphouse import cli
 from pumphouse.account import Account
 from pumphouse.cli.queue_tools import queue_table, safe
 from pumphouse.protocol.operations import (
+    CancelMessageMoveTask,
     ChangeMessageVisibilityBatch,
     DeleteMessageBatch,
     GetQueueAttributes,
@@ -330,6 +331,33 @@ def test_ctrl_c_ends_a_redrive_in_order_and_the_next_goes_on(
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert account.queue("orders").visible == 60
+
+
+def test_a_task_that_ctrl_c_twice_leaves_behind_is_told(
+    served: Served, account: Account, fill: Fill
+) -> None:
+    fill("orders-dead", *(str(number) for number in range(60)))
+    account.faults.throttle(CancelMessageMoveTask, times=None)
+    arguments = [sys.executable, "-m", "pumphouse", "redrive", "orders-dead", "--rate", "2"]
+    process = subprocess.Popen(
+        [*arguments, "--endpoint-url", served.url], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    try:
+        until = time.monotonic() + 20
+        while not account.queue("orders").visible and time.monotonic() < until:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        told = process.stderr.readline()  # the first is taken up
+        process.send_signal(signal.SIGINT)
+        told += process.stderr.read()
+        process.wait(timeout=30)
+    finally:
+        process.kill()
+        process.stderr.close()
+    assert process.returncode == 130, told
+    assert "message move task may go on" in told
+    assert account.queue("orders").visible < 60
 
 
 # --- purge --------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from pumphouse.account import Account
 from pumphouse.clock import VirtualClock
 from pumphouse.errors import ConfigError, QueueDoesNotExist, RefusedError, UsageError
 from pumphouse.protocol.operations import (
+    CancelMessageMoveTask,
     CreateQueue,
     DeleteMessageBatch,
     ListDeadLetterSourceQueues,
@@ -84,6 +85,19 @@ async def test_a_stop_cancels_the_task(account: Account, clock: VirtualClock) ->
     assert result.moved == account.queue(queue).visible
     assert account.queue(queue).visible + account.queue(dead).visible == 5
     result = await passing(clock, redrive(account, dead))
+    assert account.queue(queue).visible == 5
+
+
+async def test_a_task_that_may_not_be_cancelled_goes_on_and_that_is_said(
+    account: Account, clock: VirtualClock
+) -> None:
+    queue, dead = await five(account)
+    account.faults.refuse(CancelMessageMoveTask, "AccessDenied", times=None)
+    stop = asyncio.Event()
+    stop.set()
+    with pytest.raises(ConfigError, match=r"can't be cancelled, and goes on \(AccessDenied"):
+        await passing(clock, redrive(account, dead, rate=1, stop=stop))
+    await clock.advance(10)
     assert account.queue(queue).visible == 5
 
 

@@ -203,6 +203,13 @@ def run_redrive(
     was interrupted."""
     conditions = [parse_condition(each) for each in filters]
 
+    by_task = False
+
+    def told(result: Redriven, show: Callable[[int], object]) -> None:
+        nonlocal by_task
+        by_task = result.way == "task"
+        show(result.moved)
+
     async def move(backend: HttpBackend) -> Redriven | None:
         stop = asyncio.Event()
         main = asyncio.current_task()
@@ -224,7 +231,7 @@ def run_redrive(
                     dry_run=dry_run,
                     task=task,
                     stop=stop,
-                    progress=lambda result: show(result.moved),
+                    progress=lambda result: told(result, show),
                 )
             except asyncio.CancelledError:
                 if len(signals.received) < 2:
@@ -233,7 +240,11 @@ def run_redrive(
 
     result = where.run(move)
     if result is None:
-        _note("broken off; what was on its way may be in both queues, all else is in one of them")
+        _note(
+            "broken off; SQS's message move task may go on, as it was not seen to end"
+            if by_task
+            else "broken off; what was on its way may be in both queues, all else is in one of them"
+        )
         return INTERRUPTED
     if as_json:
         _print_json(asdict(result))

@@ -17,6 +17,7 @@ from pumphouse.errors import (
     NetworkError,
     OutcomeUnknownError,
     PumphouseError,
+    RefusedConfigError,
     ThrottledError,
     TransientError,
 )
@@ -109,13 +110,18 @@ async def watch(
 
 
 async def _cancel(backend: Backend, source_arn: str) -> bool:
-    """Cancel the running task; whether that need not be tried again."""
+    """Cancel the running task; whether that need not be tried again. Raises `ConfigError` where it
+    is not permitted."""
     try:
         task = await latest(backend, source_arn)
         if task is not None and task.task_handle:
             await backend.execute(CancelMessageMoveTask(task.task_handle))
     except _PASSING:
         return False
+    except RefusedConfigError as error:
+        raise ConfigError(
+            f"the message move task can't be cancelled, and goes on ({error})"
+        ) from error
     except PumphouseError:  # it has just ended
         return True
     return True
