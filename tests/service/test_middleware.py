@@ -233,6 +233,52 @@ async def test_one_that_neither_calls_on_nor_decides_is_an_error(
     assert f"mute {did} and returned nothing" in reason
 
 
+@pytest.mark.parametrize("how", ["a coroutine", "a task", "a value", "before", "after"])
+async def test_one_that_does_not_wait_for_the_handler_loses_nothing(how: str) -> None:
+    running: set[Any] = set()
+
+    async def careless(message: Message, call_next: CallNext) -> Any:
+        if how == "a coroutine":
+            return call_next(message)  # `await` is forgotten
+        if how == "a value":
+            await call_next(message)
+            return True
+        task = asyncio.ensure_future(call_next(message))
+        running.add(task)
+        if how == "a task":
+            return task
+        if how == "after":
+            await asyncio.sleep(0)  # it has begun
+        return Ack()
+
+    app = App(middleware=[careless])
+    at_work = most = 0
+
+    @app.subscriber("q", retry=1, max_attempts=3, dead_letter="dead")
+    async def handle(text: str) -> None:
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        try:
+            await app.clock.sleep(30)
+        finally:
+            at_work -= 1
+
+    account = await run(app, "x")
+    (dead,) = account.sent("dead")
+    reason = dead.attributes["pumphouse.reason"].string_value
+    if how == "a value":
+        assert "a middleware returned True, which is no outcome" in reason
+    elif how == "a coroutine":
+        assert "careless did not await call_next" in reason
+    else:
+        assert "careless did not await call_next" in reason
+        await asyncio.wait(running)
+        for task in running:
+            assert task.cancelled() or "call_next is too late" in str(task.exception())
+    assert (at_work, most) == (0, 1 if how in ("a value", "after") else 0)
+
+
 async def test_call_next_is_called_once() -> None:
     async def twice(message: Message, call_next: CallNext) -> Any:
         await call_next(message)
@@ -502,7 +548,9 @@ async def test_batches_pass_on_other_bodies_and_undecodable_ones_fail_alone() ->
 
 
 @pytest.mark.parametrize(
-    "wrong", ["too few", "a stranger", "twice the same", "no list"], ids=lambda text: text
+    "wrong",
+    ["too few", "a stranger", "twice the same", "no list", "other values", "not awaited"],
+    ids=lambda text: text,
 )
 async def test_what_a_batch_middleware_gets_wrong_is_said_and_nothing_is_lost(wrong: str) -> None:
     class Wrong:
@@ -513,6 +561,10 @@ async def test_what_a_batch_middleware_gets_wrong_is_said_and_nothing_is_lost(wr
                 return await call_next([*messages, dataclasses.replace(messages[0], lease=None)])
             if wrong == "no list":
                 return await call_next(messages[0])  # type: ignore[arg-type]
+            if wrong == "other values":
+                return [True for _ in await call_next(messages)]
+            if wrong == "not awaited":
+                return call_next(messages)
             return await call_next([messages[0]] * 2)
 
     app = App(middleware=[Wrong()])
@@ -530,7 +582,11 @@ async def test_what_a_batch_middleware_gets_wrong_is_said_and_nothing_is_lost(wr
     reasons = [sent.attributes["pumphouse.reason"].string_value for sent in account.sent("dead")]
     assert len(reasons) == 2
     assert all("UsageError" in reason for reason in reasons)
-    said = "a list of 2 outcomes" if wrong == "too few" else "call_next takes a list of messages"
+    said = {
+        "too few": "a list of 2 outcomes",
+        "other values": "a middleware returned True, which is no outcome",
+        "not awaited": "did not await call_next",
+    }.get(wrong, "call_next takes a list of messages")
     assert all(said in reason for reason in reasons)
 
 

@@ -200,6 +200,24 @@ async def test_a_reply_that_can_not_be_sent_is_a_failed_attempt_and_not_lost(
         assert bodies(account, "out") == []
 
 
+async def test_a_coroutine_that_is_returned_and_not_awaited_is_a_failed_attempt() -> None:
+    app = App()
+
+    async def pay(body: str) -> None:
+        raise AssertionError("nobody awaits it")
+
+    @app.subscriber("q", max_attempts=1, dead_letter="dead")
+    async def handle(body: str) -> Any:
+        return pay(body)
+
+    async with app.in_process() as account:
+        await account.send("q", "x")
+        await account.settle()
+        (dead,) = account.sent("dead")
+    reason = dead.attributes["pumphouse.reason"].string_value
+    assert "the handler returned a coroutine that nobody awaited" in reason
+
+
 async def test_a_value_with_nowhere_to_go_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     app = App()
 

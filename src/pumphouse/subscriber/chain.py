@@ -9,6 +9,7 @@ innermost does, and what a middleware's own result means, is its maker's (`runne
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -150,10 +151,16 @@ class Chain:
             value = await layer(item, call_next)
             if value is None:  # it changes nothing
                 value = call_next.result()
+            elif call_next.called and not call_next.done:
+                if inspect.iscoroutine(value):
+                    value.close()
+                raise UsageError(f"middleware {self.name(place)} did not await call_next")
         except self._settles as settled:
             value = settled.outcome
         finally:
             call_next.error = None  # its traceback leads back here
+            if not call_next.done:
+                await call_next.close()
         return await self._judge(value, item, context)
 
     def name(self, place: int) -> str:
@@ -163,14 +170,16 @@ class Chain:
 class _Next:
     """The `call_next` of one middleware for one item."""
 
-    __slots__ = ("_chain", "_context", "_place", "_value", "called", "error")
+    __slots__ = ("_chain", "_context", "_place", "_task", "_value", "called", "done", "error")
 
     def __init__(self, chain: Chain, place: int, context: Any) -> None:
         self._chain = chain
         self._place = place
         self._context = context
         self._value: Any = None
+        self._task: asyncio.Task[Any] | None = None
         self.called = False
+        self.done = False
         self.error: BaseException | None = None
 
     def __call__(self, item: Any) -> Awaitable[Any]:
@@ -183,12 +192,29 @@ class _Next:
         return self._call(item)
 
     async def _call(self, item: Any) -> Any:
+        if self.done:
+            raise UsageError(
+                f"middleware {self._chain.name(self._place)} has ended, and call_next is too late"
+            )
+        self._task = asyncio.current_task()
         try:
             value = self._value = await self._chain.run(item, self._context, self._place + 1)
         except BaseException as error:
             self.error = error
             raise
+        finally:
+            self.done = True
         return value
+
+    async def close(self) -> None:
+        """The middleware is at its end: nothing begins any more. What it has left at work in a task
+        of its own is cancelled and waited for, so that no message is run by two at a time."""
+        self.called = True
+        task = self._task
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+            await asyncio.wait({task})
+        self.done = True
 
     def result(self) -> Any:
         """What came of it, for a middleware that said nothing itself."""

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from inspect import isawaitable, iscoroutine
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -260,12 +261,14 @@ class Runner:
     async def _settled_by(
         self, value: Any, _message: Message, context: tuple[Delivery, Message]
     ) -> Outcome:
-        return await self._outcome_of_value(value, context[0])
+        return await self._outcome_of_value(value, context[0], "a middleware")
 
-    async def _outcome_of_value(self, value: Any, delivery: Delivery) -> Outcome:
+    async def _outcome_of_value(
+        self, value: Any, delivery: Delivery, who: str = "the handler"
+    ) -> Outcome:
         """The outcome that a handler or a middleware returned; a reply is published for it."""
         if (outcome := outcome_of_value(value)) is None:
-            await self._reply(value, delivery)
+            await self._reply(value, delivery, who)
             outcome = ACK
         return outcome
 
@@ -282,9 +285,19 @@ class Runner:
                 raise TimeoutError(f"the handler took longer than {limit:g} s") from error
             raise
 
-    async def _reply(self, value: Any, delivery: Delivery) -> None:
-        taken = await self._reply_with(self._subscription, value, self.message_of(delivery))
-        if not taken and not self._ignored_value:
+    async def _reply(self, value: Any, delivery: Delivery, who: str) -> None:
+        if isawaitable(value):  # to ignore it would be to delete a message that nobody handled
+            if iscoroutine(value):
+                value.close()
+            raise UsageError(f"{who} returned a {type(value).__name__} that nobody awaited")
+        if await self._reply_with(self._subscription, value, self.message_of(delivery)):
+            return
+        if who != "the handler":
+            raise UsageError(
+                f"{who} returned {value!r:.100}, which is no outcome, and nothing says where it "
+                "goes (publish=); return what call_next gave, or Ack(), Retry(), Drop(), Reject()"
+            )
+        if not self._ignored_value:
             self._ignored_value = True
             _log.warning(
                 "%s: the handler returned %s, and nothing says where it goes (publish=); ignored",
@@ -346,10 +359,11 @@ class Runner:
     ) -> list[Outcome]:
         values = _values_of(value, len(messages), "a middleware for batches")
         chosen = _chosen(messages, batch)
-        return await self._outcomes_of(values, [delivery for delivery, _ in chosen])
+        deliveries = [delivery for delivery, _ in chosen]
+        return await self._outcomes_of(values, deliveries, "a middleware")
 
     async def _outcomes_of(
-        self, values: Sequence[Any], deliveries: Sequence[Delivery]
+        self, values: Sequence[Any], deliveries: Sequence[Delivery], who: str = "the handler"
     ) -> list[Outcome]:
         """An outcome for each value; those that are replies are published, side by side."""
         known = [outcome_of_value(value) for value in values]
@@ -358,14 +372,14 @@ class Runner:
             return outcomes
         async with asyncio.TaskGroup() as tasks:
             found = [
-                tasks.create_task(self._judged(value, delivery))
+                tasks.create_task(self._judged(value, delivery, who))
                 for value, delivery in zip(values, deliveries, strict=True)
             ]
         return [each.result() for each in found]
 
-    async def _judged(self, value: Any, delivery: Delivery) -> Outcome:
+    async def _judged(self, value: Any, delivery: Delivery, who: str) -> Outcome:
         try:
-            return await self._outcome_of_value(value, delivery)
+            return await self._outcome_of_value(value, delivery, who)
         except Exception as error:  # a reply that could not be published fails alone
             return self._judge.one_of_batch(delivery, error)
 
