@@ -290,12 +290,23 @@ async def test_a_deduplication_id_is_a_key_of_fifo_queues() -> None:
             pass
 
 
+async def key_that_waits(message: Message) -> str:
+    return message.text
+
+
+class KeyThatWaits:
+    async def __call__(self, message: Message) -> str:
+        return message.text
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"key": "messageid"}, "key is"),
         ({"key": str}, "key is"),
         ({"key": Header()}, "has a name"),
+        ({"key": key_that_waits}, "key_that_waits is async"),
+        ({"key": KeyThatWaits()}, "KeyThatWaits is async"),
         ({"remember": 0}, "remember is seconds"),
         ({"remember": "day"}, "remember is seconds"),
         ({"store": {}}, "no idempotency store: it has no begin"),
@@ -1054,6 +1065,21 @@ async def test_a_file_that_is_locked_for_too_long_is_an_error_and_heals(tmp_path
         blocker.execute("COMMIT")
         blocker.close()
         assert await store.begin("b", "a", until=10.0, now=0.0) == Begun("new")
+
+
+async def test_a_file_that_is_taken_away_is_made_anew_for_all(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "keys.db"
+    async with SqliteStore(path) as store, SqliteStore(path) as other:
+        for each in (store, other):
+            await each.begin("a", "a", until=10.0, now=0.0)
+        for file in tmp_path.iterdir():
+            file.unlink()
+        assert await other.begin("b", "other", until=10.0, now=0.0) == Begun("new")
+        assert await store.begin("b", "a", until=10.0, now=0.0) == Begun("busy", 10.0)
+        assert not await store.extend("a", "a", until=20.0, now=0.0), "it is forgotten"
+    assert caplog.text.count("was taken away") == 2
 
 
 async def test_many_questions_share_a_transaction(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from pumphouse.middleware.stores import IdempotencyStore, MemoryStore
 from pumphouse.model import Message
 from pumphouse.subscriber.chain import CallNext, CallNextBatch, Surroundings
 from pumphouse.subscriber.injection.markers import HeaderField
+from pumphouse.subscriber.injection.signatures import is_async, name_of
 from pumphouse.subscriber.outcomes import ACK, Ack, Outcome, Retry, describe
 
 REMEMBER = timedelta(days=14)
@@ -182,8 +183,9 @@ class Idempotency:
         """The key of a message, within its scope. Raises `UndecodableError` where it has none."""
         key = self._key_of(message)
         if not key or not isinstance(key, str):
+            hint = "" if not key else ", and a key is text"
             raise UndecodableError(
-                f"the message has no idempotency key: {self._named()} is {key!r}"
+                f"the message has no idempotency key: {self._named()} is {key!r:.100}{hint}"
             )
         if len(key) > _LONGEST_KEY or not key.isprintable():
             key = sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
@@ -294,6 +296,11 @@ def _key_function(key: Any) -> KeyOf:
             return value.hex() if isinstance(value, bytes) else value
 
         return of_header
+    if is_async(key):
+        raise UsageError(
+            f"key is a plain function of the message, and {name_of(key)} is async; what has to be "
+            "waited for belongs into a middleware outside of Idempotency"
+        )
     if callable(key) and not isinstance(key, type):
         return key  # type: ignore[no-any-return]
     raise UsageError(

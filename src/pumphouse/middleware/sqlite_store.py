@@ -8,6 +8,7 @@ there. The thread ends, and closes the file, when nothing was asked for a while.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import queue
 import sqlite3
@@ -37,6 +38,7 @@ CREATE TABLE keys (
 CREATE INDEX keys_by_end ON keys (until);
 """
 
+_log = logging.getLogger("pumphouse.middleware")
 _Work = Callable[[sqlite3.Connection], Any]
 
 
@@ -177,6 +179,7 @@ class SqliteStore:
 
     def _run(self, questions: queue.SimpleQueue[_Question | None]) -> None:
         connection: sqlite3.Connection | None = None
+        opened: tuple[int, int] | None = None
         ended = False
         try:
             while not ended:
@@ -186,8 +189,13 @@ class SqliteStore:
                 results: list[Any] = []
                 error: Exception | None = None
                 try:
+                    if connection is not None and self._file() != opened:
+                        _log.warning("%s was taken away, and is made anew", self)
+                        connection.close()
+                        connection = None
                     if connection is None:
                         connection = self._open()
+                        opened = self._file()
                     results = self._answer(connection, together)
                 except Exception as failure:
                     error = failure
@@ -240,6 +248,15 @@ class SqliteStore:
             connection.close()
             raise
         return connection
+
+    def _file(self) -> tuple[int, int] | None:
+        """Which file the path is now: one that was deleted is still there for who has it open, and
+        other processes would lock their keys in another one."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         with _transaction(connection, "DEFERRED"):
