@@ -4,6 +4,7 @@ this one, which is quicker."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -19,7 +20,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from fcntl import ioctl
 from pathlib import Path
@@ -30,6 +31,7 @@ import pytest
 from pumphouse import cli
 from pumphouse.account import Account
 from pumphouse.cli.exit_codes import CONFIG, CRASH_LOOP, ENDED, FAILED, TRY_LATER, code_of
+from pumphouse.cli.run import process
 from pumphouse.errors import (
     NetworkError,
     NoCredentialsError,
@@ -58,6 +60,11 @@ async def handle(body: str) -> None:
         raise ValueError("on purpose")
     if body == "block":
         time.sleep(3)
+    while body == "forever":
+        try:
+            await asyncio.sleep(100)
+        except asyncio.CancelledError:
+            print("cancelled", flush=True)
     if body == "sleep":
         print("asleep on", type(asyncio.get_running_loop()).__module__.split(".")[0], flush=True)
         await asyncio.sleep(30)
@@ -375,6 +382,47 @@ def test_a_second_signal_is_its_number_and_gives_everything_back(
             assert run.end(signal.SIGINT) == 128 + signal.SIGINT
         queue = served.backend.queue("work")  # type: ignore[attr-defined]
         assert (queue.visible, queue.in_flight) == (1, 0)
+
+
+def test_a_task_that_is_not_to_be_cancelled_does_not_keep_the_process(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(process, "_exit_now", codes.append)
+    monkeypatch.setattr(process, "LEFT_SECONDS", 0.01)
+
+    async def stubborn() -> None:
+        while not codes:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(10)
+
+    async def service(*left: Coroutine[Any, Any, None]) -> int:
+        tasks.extend(map(asyncio.create_task, left))
+        await asyncio.sleep(0)
+        return 3
+
+    tasks: list[asyncio.Task[None]] = []
+    assert asyncio.run(process.told(service(asyncio.sleep(10)))) == 3
+    assert (codes, tasks[0].cancelled()) == ([], True)
+    asyncio.run(process.told(service(stubborn())))
+    assert codes == [3]
+    assert "tasks still run that were cancelled, and are cut off: 1" in caplog.text
+
+
+@pytest.mark.soak  # it waits for seven seconds; the one above does not
+def test_a_handler_that_is_not_to_be_cancelled_ends_with_the_process(
+    tmp_path: Path, served: Served, work: str
+) -> None:
+    write_service(tmp_path)
+    send(served, work, "forever", "1")
+    arguments = ("--endpoint-url", served.url, "--drain-seconds", "0")
+    with running(tmp_path, *arguments) as run:
+        run.until("done 1")
+        assert run.end(signal.SIGTERM) == 0, run.text
+        assert len(run.until("cancelled")) >= 2
+        assert "tasks still run that were cancelled, and are cut off: 1" in run.text
+    queue = served.backend.queue("work")  # type: ignore[attr-defined]
+    assert (queue.visible, queue.in_flight) == (1, 0)
 
 
 # --- the account of --local -----------------------------------------------------------------------

@@ -37,6 +37,8 @@ from pumphouse.health import HealthServer, Monitor, Snapshot
 from pumphouse.health.server import HasSnapshots
 
 _log = logging.getLogger("pumphouse")
+LEFT_SECONDS = 2.0
+"""What tasks of the service may take to end that were left behind."""
 Beside = Callable[[], Awaitable[object]]
 Around = Callable[[Monitor], AbstractAsyncContextManager[object]]
 
@@ -81,23 +83,38 @@ def finish(app: App, code: int) -> int:
             "%d handlers still run in their threads; their messages are given back",
             app.abandoned_threads,
         )
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError):
-                stream.flush()
-        os._exit(code)
+        _exit_now(code)
     return code
 
 
+def _exit_now(code: int) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, AttributeError):  # it is full, or was never there
+            stream.flush()
+    os._exit(code)
+
+
 async def told(running: Awaitable[int]) -> int:
-    """The exit code that this gives; what goes wrong in it is logged, and told by the code."""
+    """The exit code that this gives; what goes wrong in it is logged, and told by the code.
+
+    Tasks that do not end when they are cancelled end with the process, at once: the event loop
+    would wait for them for ever.
+    """
     try:
-        return await running
+        code = await running
     except PumphouseError as error:
         _log.error("%s", error)
-        return code_of(error)
+        code = code_of(error)
     except Exception:
         _log.exception("the app failed")
-        return FAILED
+        code = FAILED
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left and (stuck := (await asyncio.wait(left, timeout=LEFT_SECONDS))[1]):
+        _log.error("tasks still run that were cancelled, and are cut off: %d", len(stuck))
+        _exit_now(code)
+    return code
 
 
 async def work(app: App, options: Options, around: Around, feed: local.Feed | None = None) -> int:
