@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Optional, TypeVar
 
 import pytest
+from typing_extensions import TypeAliasType
 
 from pumphouse import App, Depends, Header, Message, Queue, Retry, Settle, VirtualClock
 from pumphouse.errors import UsageError
@@ -179,6 +180,37 @@ async def test_what_is_given_by_its_type_may_be_left_out_where_the_handler_is_ca
         await account.settle()
     await handle("c")
     assert seen == [("a", "q", "q", app), (["b"], 1), ("c", "", None, None)]
+
+
+Key = TypeVar("Key")
+Pair = TypeAliasType("Pair", dict[T, Key], type_params=(Key, T))
+Maybe = TypeAliasType("Maybe", T | None, type_params=(T,))  # type: ignore[arg-type, unused-ignore]
+Boxed = TypeAliasType("Boxed", Annotated[Box[T], Depends()], type_params=(T,))
+Tenant = TypeAliasType("Tenant", Annotated[str, Header("tenant")])
+
+
+async def test_aliases_stand_for_what_they_name() -> None:
+    """As `type Boxed[T] = …` of Python 3.12 makes them."""
+    app, subscriber = dead_app()
+    seen = []
+
+    @subscriber
+    async def handle(
+        pair: Pair[int, str],
+        box: Boxed[int],
+        tenant: Tenant,
+        message: Maybe[Message] = None,
+    ) -> None:
+        assert message is not None
+        seen.append((pair, box.queue, tenant, message.queue))
+
+    await run(app, {"a": 1}, headers={"tenant": "t1"})
+    assert seen == [({"a": 1}, "q", "t1", "q")]
+
+    async def inside(body: str, tenant: Tenant | None = None) -> None: ...  # type: ignore[valid-type, unused-ignore]
+
+    with pytest.raises(UsageError, match="the mark belongs around the whole type"):
+        app.subscriber("other")(inside)
 
 
 async def test_a_wrapped_async_dependency_is_awaited() -> None:

@@ -175,9 +175,9 @@ def _given_by_type(kind: Any) -> Any:
     """`Message`, messages of a batch, or a type that has a mark of its own, also where None is
     allowed beside it (so that a handler can be called without it) or something is noted about it;
     otherwise None."""
-    while get_origin(kind) is Annotated:
+    while get_origin(kind := value_of_alias(kind)) is Annotated:
         kind = get_args(kind)[0]
-    kind, _ = without_none(kind)
+    kind = value_of_alias(without_none(kind)[0])
     known = kind is Message or kind == list[Message] or _own_mark(kind) is not None
     return kind if known else None
 
@@ -187,6 +187,7 @@ def _own_mark(kind: Any) -> Any:
 
 
 def _has_mark(kind: Any) -> bool:
+    kind = value_of_alias(kind)
     return get_origin(kind) is Annotated and any(isinstance(m, MARKS) for m in get_args(kind)[1:])
 
 
@@ -204,9 +205,13 @@ def _mistaken(value: Any) -> str | None:
 
 
 def value_of_alias(kind: Any) -> Any:
-    """What an alias of Python 3.12 (`type X = …`) stands for; anything else is itself."""
-    while type(kind).__name__ == "TypeAliasType":
-        kind = kind.__value__
+    """What an alias of Python 3.12 (`type X = …`, also `X[int]`) stands for; anything else is
+    itself."""
+    while type(alias := get_origin(kind) or kind).__name__ == "TypeAliasType":
+        of = dict(zip(alias.__type_params__, get_args(kind), strict=False))
+        kind = alias.__value__
+        if of and (names := getattr(kind, "__parameters__", ())):
+            kind = kind[tuple(of.get(name, name) for name in names)]
     return kind
 
 
