@@ -1,6 +1,7 @@
 """SIGTERM and SIGINT for as long as a block runs: each of them asks to stop.
 
-What a stop is, and what a second request for it does, is `running.py`'s.
+What a stop is, and what a second request for it does, is `running.py`'s. The same signal twice at
+once is one: `timeout` and some init processes signal a process and then its whole group.
 """
 
 from __future__ import annotations
@@ -8,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 from typing import Any, Self
 
+AT_ONCE_SECONDS = 0.25
+"""How soon after a signal the same one is no second request."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _log = logging.getLogger("pumphouse")
 
@@ -30,6 +34,7 @@ class Signals:
     def __init__(self, stop: Callable[[], object]) -> None:
         self.received: list[signal.Signals] = []
         self._stop = stop
+        self._came: dict[signal.Signals, float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -57,6 +62,10 @@ class Signals:
 
     def receive(self, number: signal.Signals) -> None:
         """A signal has come, in whatever the main thread was doing."""
+        before = self._came.get(number)
+        now = self._came[number] = time.monotonic()
+        if before is not None and now - before < AT_ONCE_SECONDS:
+            return
         if self._loop is not None:
             with suppress(RuntimeError):  # its loop is closed
                 self._loop.call_soon_threadsafe(self._ask, number)

@@ -163,3 +163,20 @@ def test_a_folder_is_no_file(command: Command, tmp_path: Path) -> None:
     code, out, err = command("described", "-o", "folder")
     assert (code, out) == (1, "")
     assert "folder" in err
+
+
+@pytest.mark.parametrize("subcommand", ["asyncapi", "check"])
+def test_a_service_that_raises_shows_its_own_traceback(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    subcommand: str,
+) -> None:
+    (tmp_path / "broken_service.py").write_text("import json\n\njson.loads('no')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert cli.run_command([subcommand, "broken_service:app"]) == 1
+    out, errors = capsys.readouterr()
+    assert out == ""
+    assert errors.endswith("pumphouse: broken_service:app can't be loaded\n")
+    assert 'broken_service.py", line 3' in errors
+    assert "typer" not in errors

@@ -156,7 +156,7 @@ async def run_processes(
                     worker.send_signal(signal.SIGTERM)
                     result.terminated += 1
                     if rng.random() < 0.2:
-                        await asyncio.sleep(0.2)
+                        await asyncio.sleep(0.3)
                         worker.send_signal(signal.SIGTERM)
                 result.exits[await asyncio.to_thread(worker.wait, 60)] += 1
 

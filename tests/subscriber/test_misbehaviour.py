@@ -27,6 +27,7 @@ from pumphouse.protocol.operations import (
     SendMessage,
 )
 from pumphouse.running import Running
+from pumphouse.signals import AT_ONCE_SECONDS, Signals
 from pumphouse.subscriber.outcomes import Drop, Reject, Retry, check_delay_rule
 from pumphouse.subscriber.queue import Queue
 from pumphouse.subscriber.runner import Runner
@@ -504,8 +505,21 @@ async def test_two_signals_break_off_a_start(account: Account) -> None:
     task = asyncio.create_task(app.serve(NoClock(account)))
     await starting.wait()
     os.kill(os.getpid(), signal.SIGTERM)
-    os.kill(os.getpid(), signal.SIGTERM)
-    assert await task == 128 + signal.SIGTERM
+    os.kill(os.getpid(), signal.SIGINT)
+    assert await task == 128 + signal.SIGINT
+
+
+async def test_the_same_signal_twice_at_once_is_one() -> None:
+    stops: list[float] = []
+    with Signals(lambda: stops.append(1)) as signals:
+        for number in (signal.SIGTERM, signal.SIGTERM):  # as `timeout` does to a process
+            os.kill(os.getpid(), number)
+        await asyncio.sleep(0)
+        assert (len(stops), signals.exit_code) == (1, 0)
+        signals._came[signal.SIGTERM] -= AT_ONCE_SECONDS
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0)
+        assert (len(stops), signals.exit_code) == (2, 128 + signal.SIGTERM)
 
 
 async def test_a_lifespan_may_take_real_time_in_process() -> None:

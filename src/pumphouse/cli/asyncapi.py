@@ -14,8 +14,8 @@ from pathlib import Path
 
 from pumphouse.asyncapi import document, dumps
 from pumphouse.asyncapi.writing import Format
-from pumphouse.cli.exit_codes import OK
-from pumphouse.cli.run.loading import load
+from pumphouse.cli.exit_codes import FAILED, OK
+from pumphouse.cli.run.loading import load_or_show
 from pumphouse.errors import UsageError
 
 
@@ -37,7 +37,9 @@ def run(options: Options) -> int:
     """Write the document. Raises `UsageError` where there is no such app, for a format that isn't
     one, and for YAML without PyYAML."""
     chosen = _format(options)
-    app = load(options.target, to_run=False)
+    app = load_or_show(options.target)
+    if app is None:
+        return FAILED
     text = dumps(
         document(
             app,

@@ -27,7 +27,7 @@ from pumphouse.check import Finding, check
 from pumphouse.check.findings import Severity
 from pumphouse.check.permissions import look_up, needs_of, policy
 from pumphouse.cli.exit_codes import FAILED, OK
-from pumphouse.cli.run.loading import load
+from pumphouse.cli.run.loading import load_or_show
 from pumphouse.errors import UsageError
 
 R = TypeVar("R")
@@ -61,7 +61,9 @@ def run(options: Options) -> int:
         )
     if options.arns and not options.permissions:
         raise UsageError("--arns is for --permissions")
-    app = load(options.target, to_run=False)
+    app = load_or_show(options.target)
+    if app is None:
+        return FAILED
     if options.permissions:
         return _permissions(app, options)
     findings = asyncio.run(_over_backend(app, options, check))

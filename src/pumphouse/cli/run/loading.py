@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from pathlib import Path
 
 from pumphouse.app import App
-from pumphouse.errors import UsageError
+from pumphouse.errors import PumphouseError, UsageError
 
 
 def load(target: str, *, to_run: bool = True) -> App:
@@ -46,6 +47,21 @@ def load(target: str, *, to_run: bool = True) -> App:
     if to_run and not found.subscriptions:
         raise UsageError(f"{target} has no subscriber, so there is nothing to run")
     return found
+
+
+def load_or_show(target: str) -> App | None:
+    """An app to look at, not to run; None where its module raised, after its traceback was shown.
+
+    Raises `UsageError` where there is none.
+    """
+    try:
+        return load(target, to_run=False)
+    except PumphouseError:
+        raise
+    except Exception as error:
+        traceback.print_exception(error)
+        print(f"pumphouse: {target} can't be loaded", file=sys.stderr)
+        return None
 
 
 def _as_module(name: str) -> str:
