@@ -380,7 +380,7 @@ async def test_overrides_take_the_place_of_dependencies_wherever_they_are() -> N
         app.dependency_overrides.clear()
         await account.send("q", "c")
         await account.settle()
-        app.dependency_overrides[repository] = lambda: "none"
+        app.dependency_overrides |= {repository: lambda: "none"}
         await account.send("q", "d")
         await account.settle()
         del app.dependency_overrides[repository]

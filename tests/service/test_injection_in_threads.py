@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pumphouse import App, Depends
 from support.injecting import Log, dead_app, reasons, run
+from support.service import deleted
 
 
 async def test_plain_dependencies_run_in_the_thread_of_a_plain_handler() -> None:
@@ -172,3 +173,37 @@ async def test_a_stop_while_a_dependency_is_in_its_thread_does_not_start_the_han
         asyncio.get_running_loop().call_later(0.1, go_on.set)
         await app.run_now.drain()
     assert log == ["left"]
+
+
+async def test_a_stop_while_a_plain_function_runs_does_not_start_what_it_returns() -> None:
+    app = App("service")
+    log = Log()
+    inside, go_on = threading.Event(), threading.Event()
+
+    async def inner() -> None:
+        log.append("not reached")
+
+    def session() -> Iterator[int]:
+        try:
+            yield 1
+        finally:
+            log.append("left")
+
+    @app.subscriber("q")
+    def handle(body: str, one: Annotated[int, Depends(session)]) -> Any:
+        inside.set()
+        assert go_on.wait(30)
+        return inner()
+
+    async with app.in_process() as account:
+        await account.send("q", "a")
+        while not inside.is_set():  # noqa: ASYNC110 - a thread sets it
+            await asyncio.sleep(0.001)
+        assert app.run_now is not None
+        app.run_now.request_stop()
+        app.run_now.request_stop()  # the second time it cancels at once
+        asyncio.get_running_loop().call_later(0.1, go_on.set)
+        await app.run_now.drain()
+    assert log == ["left"]
+    assert account.sent("q")[0].body == "a"
+    assert deleted(account) == []

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from functools import partial
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutine
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -169,9 +169,13 @@ def _threaded(
                     values[at], cancelled = await in_thread(work)
                     if cancelled is not None:
                         raise cancelled
-            (result, left), _ = await in_thread(partial(in_the_thread, values))
+            (result, left), cancelled = await in_thread(partial(in_the_thread, values))
             opened += left
             if isawaitable(result):
+                if cancelled is not None:  # nothing of it has begun
+                    if iscoroutine(result):
+                        result.close()
+                    raise cancelled
                 result = await result
         except BaseException as raised:
             error = raised

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from typing import Any
+from typing import Any, Self
 
 from pumphouse.errors import UsageError
 
@@ -36,6 +36,10 @@ class Overrides(MutableMapping[_Function, _Function]):
         rest = dict(self._functions)
         del rest[dependency]
         self._change(rest)
+
+    def __ior__(self, functions: Mapping[_Function, _Function]) -> Self:
+        self._change({**self._functions, **functions})
+        return self
 
     def clear(self) -> None:
         """Take all of them away."""
