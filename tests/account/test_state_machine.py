@@ -176,7 +176,7 @@ class Model(RuleBasedStateMachine):
     ) -> None:
         """Check what a receive brought, and let the model follow it."""
         may_come = self.may_come()
-        spent = [each for each in may_come if self.redrive and len(each.handles) >= MOST_RECEIVES]
+        spent = self.spent(may_come)
         fresh = [each for each in may_come if each not in spent]
         by_id = {each.message_id: each for each in may_come}
         came = [by_id.pop(message.message_id) for message in received]  # each once, each allowed
@@ -187,10 +187,7 @@ class Model(RuleBasedStateMachine):
                 mine = [each for each in came if each.group == group]
                 assert mine == [each for each in fresh if each.group == group][: len(mine)]
         # dead letters that stood before what came have gone; the account says which
-        dead = {message.message_id for message in self.dead_letters()}
-        for each in spent:
-            if each.message_id in dead:
-                each.gone = each.dead = True
+        self.bury(spent)
         if len(received) < number:
             assert all(each.dead for each in spent)
         lease = self.visibility if visibility is None else visibility
@@ -201,6 +198,16 @@ class Model(RuleBasedStateMachine):
             assert message.attributes["ApproximateReceiveCount"] == str(len(each.handles))
             each.hidden_until = self.now + lease
             each.leased = lease > 0
+
+    def spent(self, may_come: list[Known]) -> list[Known]:
+        return [each for each in may_come if self.redrive and len(each.handles) >= MOST_RECEIVES]
+
+    def bury(self, spent: list[Known]) -> None:
+        """What of it is a dead letter by now has gone."""
+        dead = {message.message_id for message in self.dead_letters()}
+        for each in spent:
+            if each.message_id in dead:
+                each.gone = each.dead = True
 
     def dead_letters(self) -> list[Any]:
         return list(self.account.queue(self.dead.url).messages.values())
@@ -292,6 +299,8 @@ class Model(RuleBasedStateMachine):
                     assert self.now >= started + 20
             else:
                 assert self.now < started + 20
+        if self.open:  # one that waits has moved what would have come once too often
+            self.bury(self.spent(self.may_come()))
 
     # --- what always holds ----------------------------------------------------------------------
 
@@ -345,3 +354,18 @@ TestStandard = Model.TestCase
 TestStandard.settings = SETTINGS
 TestFifo = FifoModel.TestCase
 TestFifo.settings = SETTINGS
+
+
+def test_a_poll_that_waits_moves_what_came_too_often() -> None:
+    state = FifoModel()
+    state.create(visibility=0, delay=0, redrive=True)
+    state.send(group="a", delay=None, again=False, count=1)
+    for _ in range(MOST_RECEIVES):
+        state.receive(number=1, visibility=7)
+        state.advance(seconds=4)
+        state.park()
+        state.advance(seconds=4)
+    state.counts_agree()
+    assert [each.dead for each in state.known] == [True]
+    assert state.open, "the poll that moved it waits on"
+    state.teardown()
