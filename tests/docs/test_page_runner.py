@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from support.pages import Page, PageError, commands, matches
+from support.pages import Page, PageError, commands, matches, own_arguments
 
 
-def follow(tmp_path: Path, text: str) -> None:
+def follow(tmp_path: Path, text: str, *, in_process: bool = False) -> None:
     path = tmp_path / "page.md"
     path.write_text(textwrap.dedent(text))
     folder = tmp_path / "folder"
     folder.mkdir()
-    with Page(path, folder) as page:
+    with Page(path, folder, in_process=in_process) as page:
         page.run()
 
 
@@ -190,6 +190,74 @@ def test_a_server_that_ends_badly_fails_its_page(tmp_path: Path) -> None:
             ```
             """,
         )
+
+
+SERVICE = """
+```python title=service.py
+import os
+from pumphouse import App
+
+app = App("one")
+
+@app.subscriber("orders")
+async def handle(body: dict) -> None: ...
+
+print("NO_COLOR", os.environ.get("NO_COLOR"))
+```
+
+```python
+import service
+service.app.name = "changed"
+```
+
+```console
+$ pumphouse asyncapi service:app
+NO_COLOR 1
+...
+    "title": "one",
+...
+```
+
+```console exit=2
+$ pumphouse asyncapi service:missing
+NO_COLOR 1
+...service:missing is nothing...
+```
+
+```python
+import sys
+assert service is sys.modules["service"] and service.app.name == "changed"
+```
+"""
+
+
+@pytest.mark.parametrize("in_process", [True, False], ids=["in process", "as typed"])
+def test_a_command_in_process_is_one_as_it_is_typed(tmp_path: Path, in_process: bool) -> None:
+    follow(tmp_path, SERVICE, in_process=in_process)
+
+
+def test_what_a_command_in_process_shows_and_ends_with_must_match(tmp_path: Path) -> None:
+    for number, block in enumerate(
+        ["\n$ pumphouse queues --no-such", "\n$ pumphouse send --help\nno"]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with pytest.raises(PageError, match=r"page\.md:1: "):
+            follow(folder, f"```console{block}\n```", in_process=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments"),
+    [
+        ("pumphouse peek orders --where 'a b'", ["peek", "orders", "--where", "a b"]),
+        ("pumphouse peek orders | head -1", []),
+        ("pumphouse run service:app", []),
+        ("pumphouse", []),
+        ("echo peek", []),
+    ],
+)
+def test_only_a_command_alone_runs_in_process(line: str, arguments: list[str]) -> None:
+    assert own_arguments(line) == arguments
 
 
 def test_ellipses_stand_for_anything() -> None:

@@ -13,6 +13,7 @@ import ast
 import asyncio
 import importlib.util
 import inspect
+import io
 import json
 import logging
 import os
@@ -28,15 +29,18 @@ import tomllib
 import types
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
 
+from pumphouse.cli import run_command
+
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_PORT = "9324"
 LIMIT_SECONDS = 60
+IN_PROCESS = {"asyncapi", "check", "peek", "purge", "queues", "receive", "redrive", "send"}
 MARKERS = {"aws", "checkout", "elsewhere", "exit", "server", "title"}
 
 _FENCE = re.compile(
@@ -110,10 +114,17 @@ def matches(shown: list[str], output: str) -> bool:
 class Page:
     """A page that is being run; a context manager, since servers and a loop may outlive a block."""
 
-    def __init__(self, path: Path, folder: Path, *, commands: Path | None = None) -> None:
-        """`commands` is the folder of `python` and `pumphouse`: this interpreter's by default."""
+    def __init__(
+        self, path: Path, folder: Path, *, commands: Path | None = None, in_process: bool = False
+    ) -> None:
+        """`commands` is the folder of `python` and `pumphouse`: this interpreter's by default.
+
+        `in_process` runs a line that is nothing but a `pumphouse` of `IN_PROCESS` in this process:
+        the same function as the console script's, without the second that it takes to start.
+        """
         self.path = path
         self.commands = commands or Path(sys.executable).parent
+        self.in_process = in_process
         self.folder = folder
         self.port = _free_port()
         text = path.read_text()
@@ -201,22 +212,42 @@ class Page:
                 self._command(command, int(block.options.get("exit", "0")))
 
     def _command(self, command: Command, code: int) -> None:
-        done = subprocess.run(
-            ["bash", "-c", command.line],
-            cwd=self.folder,
-            env=_environment(self.commands),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=LIMIT_SECONDS,
-            check=False,
-        )
-        if done.returncode != code:
-            raise PageError(f"`{command.line}` ended with {done.returncode}:\n{done.stdout}")
-        if any(command.shown) and not matches(command.shown, done.stdout):
+        arguments = own_arguments(command.line) if self.in_process else []
+        if arguments:
+            ended, output = self._called(arguments)
+        else:
+            done = subprocess.run(
+                ["bash", "-c", command.line],
+                cwd=self.folder,
+                env=_environment(self.commands),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=LIMIT_SECONDS,
+                check=False,
+            )
+            ended, output = done.returncode, done.stdout
+        if ended != code:
+            raise PageError(f"`{command.line}` ended with {ended}:\n{output}")
+        if any(command.shown) and not matches(command.shown, output):
             shown = "\n".join(command.shown)
-            raise PageError(f"`{command.line}` shows\n{shown}\nand printed\n{done.stdout}")
+            raise PageError(f"`{command.line}` shows\n{shown}\nand printed\n{output}")
+
+    def _called(self, arguments: list[str]) -> tuple[int, str]:
+        """What `pumphouse` with these arguments ends with and prints, as in a process of its own:
+        in the reader's environment, with the page's modules read anew from their files."""
+        output = io.StringIO()
+        with ExitStack() as stack:
+            stack.enter_context(_environ(_environment(self.commands)))
+            stack.enter_context(_logging())
+            stack.enter_context(_without_modules_of(self.folder))
+            nothing = stack.enter_context(open(os.devnull))
+            stack.callback(setattr, sys, "stdin", sys.stdin)
+            sys.stdin = nothing
+            stack.enter_context(redirect_stdout(output))
+            stack.enter_context(redirect_stderr(output))
+            return run_command(arguments), output.getvalue()
 
     def _serve(self, command: Command) -> None:
         """Start what keeps running, wait until it is there, and stop it when the page ends."""
@@ -256,20 +287,24 @@ class Page:
         """What a page asks of AWS is asked of a served account."""
         if not _healthy(self.port):
             self._serve(Command("pumphouse serve"))
-        before = dict(os.environ)
-        os.environ.update(
-            AWS_ENDPOINT_URL_SQS=f"http://127.0.0.1:{self.port}",
-            AWS_ENDPOINT_URL_SNS=f"http://127.0.0.1:{self.port}",
-            AWS_ACCESS_KEY_ID="AKIAIOSFODNN7EXAMPLE",
-            AWS_SECRET_ACCESS_KEY="example",
-            AWS_REGION="us-east-1",
-            AWS_DEFAULT_REGION="us-east-1",
-        )
-        try:
+        served = {
+            "AWS_ENDPOINT_URL_SQS": f"http://127.0.0.1:{self.port}",
+            "AWS_ENDPOINT_URL_SNS": f"http://127.0.0.1:{self.port}",
+            "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
+            "AWS_SECRET_ACCESS_KEY": "example",
+            "AWS_REGION": "us-east-1",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+        with _environ({**os.environ, **served}):
             yield
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+
+
+def own_arguments(line: str) -> list[str]:
+    """The arguments of a line that is `pumphouse` alone, one that may run in process; or none."""
+    if set(line) & set("|&;<>$`*?(){}\\"):  # it takes a shell
+        return []
+    words = shlex.split(line, comments=True)
+    return words[1:] if words[:1] == ["pumphouse"] and IN_PROCESS & set(words[1:2]) else []
 
 
 def _check_elsewhere(text: str) -> None:
@@ -377,9 +412,42 @@ def _folder(folder: Path) -> Iterator[None]:
     finally:
         sys.path.remove(str(folder))
         os.chdir(before)
-        for name, module in list(sys.modules.items()):  # the next page may have a service.py too
-            if str(getattr(module, "__file__", None) or "").startswith(f"{folder}{os.sep}"):
-                del sys.modules[name]
+        _forget_modules_of(folder)  # the next page may have a service.py too
+
+
+def _forget_modules_of(folder: Path) -> dict[str, types.ModuleType]:
+    """Take out of `sys.modules`, and return, what was imported from a folder."""
+    own = {
+        name: module
+        for name, module in sys.modules.items()
+        if str(getattr(module, "__file__", None) or "").startswith(f"{folder}{os.sep}")
+    }
+    for name in own:
+        del sys.modules[name]
+    return own
+
+
+@contextmanager
+def _without_modules_of(folder: Path) -> Iterator[None]:
+    before, path = _forget_modules_of(folder), sys.path[:]
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        _forget_modules_of(folder)
+        sys.modules.update(before)
+
+
+@contextmanager
+def _environ(variables: dict[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    try:
+        os.environ.clear()
+        os.environ.update(variables)
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @contextmanager
