@@ -10,6 +10,8 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
+import pytest
+
 from pumphouse import App, Depends
 from support.injecting import Log, dead_app, reasons, run
 from support.service import deleted
@@ -207,3 +209,19 @@ async def test_a_stop_while_a_plain_function_runs_does_not_start_what_it_returns
     assert log == ["left"]
     assert account.sent("q")[0].body == "a"
     assert deleted(account) == []
+
+
+@pytest.mark.parametrize("error", [StopIteration, GeneratorExit])
+async def test_what_ends_a_coroutine_is_an_error_when_a_plain_handler_raises_it(
+    error: type[BaseException],
+) -> None:
+    """Awaited, it would end what stands around the handler without a word."""
+    app, subscriber = dead_app(max_attempts=2)
+
+    @subscriber
+    def handle(body: str) -> None:
+        raise error
+
+    account = await run(app, "a")
+    assert len(handle.calls) == 2
+    assert reasons(account) == [f"RuntimeError: the handler raised {error.__name__}"]

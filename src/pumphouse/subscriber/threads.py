@@ -101,7 +101,9 @@ class Threads:
             return
         if error is None:
             future.set_result(result)
-        elif isinstance(error, StopIteration):
-            future.set_exception(RuntimeError("the handler raised StopIteration"))
+        elif isinstance(error, StopIteration | GeneratorExit):  # to a coroutine they mean its end
+            raised = RuntimeError(f"the handler raised {type(error).__name__}")
+            raised.__cause__ = error
+            future.set_exception(raised)
         else:
             future.set_exception(error)
