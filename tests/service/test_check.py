@@ -990,7 +990,7 @@ async def test_a_check_of_many_queues_is_bounded(account: Account) -> None:
 
 
 @settings(
-    max_examples=50,
+    max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -1020,7 +1020,7 @@ def test_whatever_is_declared_is_checked_and_nothing_changed(app: App, refused: 
 REFUSED_AT_THE_START = {"PH101", "PH102", "PH204", "PH206", "PH305", "PH401", "PH402"}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(
     made=st.sets(st.sampled_from(["orders", "spent", "other", "shipped", "news"])).map(sorted),
     leads_to=st.sampled_from(["", "spent", "other"]),

@@ -92,7 +92,7 @@ def needed(graph: Graph, wanted: set[int]) -> set[int]:
     return found
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs(), st.booleans(), st.data())
 def test_any_graph_is_made_in_order_and_left_in_reverse(
     graph: Graph, plain_handler: bool, data: st.DataObject

@@ -416,7 +416,7 @@ COMMON = settings(
 
 
 def test_every_interleaving_keeps_groups_alone_and_in_order() -> None:
-    run_state_machine_as_test(Leases, settings=settings(COMMON, max_examples=50))
+    run_state_machine_as_test(Leases, settings=settings(COMMON, max_examples=25))
 
 
 @pytest.mark.soak

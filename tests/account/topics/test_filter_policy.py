@@ -212,7 +212,7 @@ _POLICIES = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(_POLICIES, _BODIES)
 def test_a_compiled_policy_says_what_the_slow_one_says(policy: Any, body: Any) -> None:
     try:
@@ -223,7 +223,7 @@ def test_a_compiled_policy_says_what_the_slow_one_says(policy: Any, body: Any) -
     assert compiled.accepts(MessageView(json.dumps(body), None)) is slow(policy, body)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.dictionaries(_NAMES, _CONDITIONS, min_size=1, max_size=3),
     st.dictionaries(
