@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pumphouse.cli import run_command
 from subscriber.processes import run_processes
 
 # A message that has to wait for its lease waits for this long: longer than a test may take.
@@ -46,17 +47,6 @@ async def test_eight_processes_terminated_and_killed_at_random_for_a_minute(tmp_
     assert result.left == 0
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pumphouse", "run", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize(
     ("target", "says"),
     [
@@ -67,12 +57,25 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         ("", "an app is named as module:name"),
     ],
 )
-def test_an_app_that_is_not_there_is_one_clear_line(tmp_path: Path, target: str, says: str) -> None:
+def test_an_app_that_is_not_there_is_one_clear_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    target: str,
+    says: str,
+) -> None:
     (tmp_path / "service.py").write_text("from pumphouse import App\nidle = App()\nnumber = 3\n")
-    ended = run(tmp_path, target)
-    assert ended.returncode == 2
-    assert says in ended.stderr
-    assert "Traceback" not in ended.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "service", raising=False)
+    try:
+        assert run_command(["run", target]) == 2
+    finally:
+        sys.modules.pop("service", None)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert says in err
+    assert err.count("\n") == 1
 
 
 def test_local_runs_without_aws_and_drains_on_sigterm(tmp_path: Path) -> None:
