@@ -69,8 +69,10 @@ help:
 demo: .venv/.core
 	@$(BIN)/pumphouse demo $(DEMO_ARGS)
 
+# The bytecode of the tests is kept, whatever the environment says: to rewrite their assertions anew
+# in every run takes longer than most of them.
 test: .venv/.dev .venv/.aioboto3
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
