@@ -111,11 +111,22 @@ def test_handlers_that_can_not_be_called() -> None:
 
     async def wrapper(*args: Any, **kwargs: Any) -> None: ...
 
+    async def returns(body: str) -> "Nowhere": ...  # type: ignore[name-defined] # noqa: F821
+
+    async def no_name(body: str, x: "Annotated[str, Header('a b')]") -> None: ...
+
+    async def own_name(body: str, μήκος: Annotated[int, Header()]) -> None: ...
+
     async def not_a_function(body: str, x: "Annotated[str, Depends(1)]") -> None: ...  # type: ignore[arg-type]
 
     assert "parameter 'x': Depends() calls the parameter's type" in refused(either)
     assert "needs functools.wraps" in refused(wrapper)
-    assert refused(not_a_function).endswith("Depends takes a function or a class, not 1")
+    assert refused(not_a_function).endswith(
+        "parameter 'x': Depends takes a function or a class, not 1"
+    )
+    assert "parameter 'x': no message can have a header 'a b'" in refused(no_name)
+    assert "parameter 'μήκος': no message can have a header 'μήκος'" in refused(own_name)
+    assert "the annotation of what it returns can't be read (NameError" in refused(returns)
     assert "parameter 'body' can't be named" in refused(positional)
     assert "parameter 'tenant': Header is called where it marks: Header()" in refused(uncalled)
     assert "Header is called where it marks" in refused(uncalled_default)
@@ -147,6 +158,10 @@ def test_handlers_of_batches_that_can_not_be_called() -> None:
         (lambda: Depends(1), "Depends takes a function or a class, not 1"),
         (lambda: Header(""), "Header takes the name of a header"),
         (lambda: Header(1), "Header takes the name of a header"),
+        (
+            lambda: Header("AWS.trace"),
+            "no message can have a header 'AWS.trace', as its name starts",
+        ),
         (lambda: State(1), "State takes the name"),
     ],
 )

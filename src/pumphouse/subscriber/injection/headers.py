@@ -11,6 +11,7 @@ import msgspec.inspect as known
 
 from pumphouse.content import UndecodableError
 from pumphouse.errors import UsageError
+from pumphouse.protocol.attributes import attribute_name_fault
 from pumphouse.protocol.operations import Attributes, MessageAttributeValue
 from pumphouse.subscriber.injection.markers import MISSING
 from pumphouse.subscriber.injection.signatures import EMPTY, without_none
@@ -40,7 +41,10 @@ class HeaderNeed:
 
 
 def header_need(name: str, kind: Any, default: Any, where: str) -> HeaderNeed:
-    """What a parameter asks for. Raises `UsageError` for a type that no header can be read as."""
+    """What a parameter asks for. Raises `UsageError` for a type that no header can be read as, and
+    for a name that no message can have a header of."""
+    if fault := attribute_name_fault(name):
+        raise UsageError(f"{where}: no message can have a header {name!r}, as its name {fault}")
     kind, optional = without_none(str if kind is EMPTY else kind)
     if default is MISSING and optional:
         default = None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pumphouse.errors import ConfigError, UsageError
+from pumphouse.protocol.attributes import attribute_name_fault
 
 if TYPE_CHECKING:
     from pumphouse.app import App
@@ -108,9 +109,14 @@ def Header(name: str | None = None, *, default: Any = MISSING) -> Any:  # noqa: 
     `str`, `bytes`, `int`, `float`, `bool`, an enum, a `Literal`, `UUID`, `Decimal`, or a date or
     time. A message without the header is undecodable, unless there is a default (the parameter's
     own, or `default`) or the type allows None. In a batch it is a list, one for each message.
+
+    Raises `UsageError` for a name that SQS takes for no message attribute.
     """
-    if name is not None and (not isinstance(name, str) or not name):
-        raise UsageError(f"Header takes the name of a header, not {name!r}")
+    if name is not None:
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"Header takes the name of a header, not {name!r}")
+        if fault := attribute_name_fault(name):
+            raise UsageError(f"no message can have a header {name!r}, as its name {fault}")
     return HeaderField(name, default)
 
 

@@ -237,25 +237,26 @@ def _hints(function: Any, where: str) -> dict[str, Any]:
         try:
             hints.update(get_type_hints(source, include_extras=True))
         except Exception as error:
+            place = _unreadable(source)
             if isinstance(error, UsageError):  # of a mark in it
-                raise UsageError(f"{where}: {error}") from None
+                raise UsageError(f"{where}: {place}: {error}") from None
             raise UsageError(
-                f"{where}: {_unreadable(source)} can't be read ({type(error).__name__}: {error}); "
-                "it has to be known in the module when the handler is declared, at its top level "
-                "and not only for type checkers"
+                f"{where}: the annotation of {place} can't be read ({type(error).__name__}: "
+                f"{error}); it has to be known in the module when the handler is declared, at its "
+                "top level and not only for type checkers"
             ) from error
     return hints
 
 
 def _unreadable(source: Any) -> str:
-    """The parameter whose annotation can't be read."""
+    """Where the annotation is that can't be read."""
     namespace = getattr(inspect.unwrap(source), "__globals__", None)
     for name, annotation in getattr(source, "__annotations__", {}).items():
         try:
             get_type_hints(SimpleNamespace(__annotations__={name: annotation}), namespace)
         except Exception:
-            return f"the annotation of parameter {name!r}"
-    return "its annotations"
+            return "what it returns" if name == "return" else f"parameter {name!r}"
+    return "a parameter"
 
 
 Function = Callable[..., Any]
