@@ -254,9 +254,13 @@ async def test_a_dry_run_moves_nothing(account: Account, clock: VirtualClock) ->
 
 async def test_at_most_so_many(account: Account, clock: VirtualClock) -> None:
     queue, dead = await five(account)
+    began, before = clock.monotonic(), count(account, ReceiveMessage)
     result = await passing(clock, redrive(account, dead, most=3))
     assert (result.way, result.moved, result.ok) == ("move", 3, True)
     assert (account.queue(queue).visible, account.queue(dead).visible) == (3, 2)
+    # the others were not received, and nothing waited for more
+    assert count(account, ReceiveMessage) == before + 1
+    assert clock.monotonic() - began < 1
 
 
 async def test_the_rate_holds(account: Account, clock: VirtualClock) -> None:

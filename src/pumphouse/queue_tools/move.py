@@ -107,6 +107,7 @@ class Move:
         stop: asyncio.Event,
         progress: Callable[[Redriven], object],
         lease_seconds: int,
+        workers: int = WORKERS,
     ) -> None:
         self.result = result
         self._backend = backend
@@ -116,7 +117,7 @@ class Move:
         self._fifo = fifo
         self._clock = clock
         self._pace = Pace(rate, clock, stop)
-        self._workers = min(WORKERS, ceil(rate / _WORKER_RATE)) if rate else WORKERS
+        self._workers = min(workers, ceil(rate / _WORKER_RATE)) if rate else workers
         self._rate = rate / self._workers if rate else None
         self._left = most
         self._stop = stop

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from pumphouse.addressing import QueueUrls
 from pumphouse.backend import Backend
@@ -26,13 +27,14 @@ from pumphouse.errors import (
     RefusedError,
     UsageError,
 )
+from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES
 from pumphouse.protocol.names import parse_queue_arn, parse_queue_url
 from pumphouse.protocol.operations import (
     GetQueueAttributes,
     ListDeadLetterSourceQueues,
     ReceivedMessage,
 )
-from pumphouse.queue_tools.move import LEASE_SECONDS, LONG_LEASE_SECONDS, Move
+from pumphouse.queue_tools.move import LEASE_SECONDS, LONG_LEASE_SECONDS, WORKERS, Move
 from pumphouse.queue_tools.move_task import MAX_RATE, start, watch
 from pumphouse.queue_tools.results import Redriven
 from pumphouse.queue_tools.selection import Condition, all_hold, queue_of, source_of
@@ -123,6 +125,9 @@ async def redrive(
         )
     else:
         stays = bool(conditions) or dry_run
+        workers = WORKERS
+        if most is not None and not conditions:  # a worker more would receive what is left alone
+            workers = min(WORKERS, ceil(most / MAX_BATCH_ENTRIES))
         move = Move(
             backend,
             source.url,
@@ -136,6 +141,7 @@ async def redrive(
             stop=stop,
             progress=progress,
             lease_seconds=LONG_LEASE_SECONDS if stays and not source.fifo else LEASE_SECONDS,
+            workers=workers,
         )
         await move.run()
     await _look_back(backend, source, result, whole=most is None)
