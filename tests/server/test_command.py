@@ -112,7 +112,7 @@ def test_the_banner_can_be_pasted() -> None:
         assert process.wait(10) == 0
         assert process.stdout is not None
         rest = process.stdout.read()
-        assert "export AWS_REGION=eu-west-1" in rest
+        assert "export AWS_REGION=eu-west-1 AWS_DEFAULT_REGION=eu-west-1" in rest
         assert f"{url}/000000000000/plain" in rest
 
 

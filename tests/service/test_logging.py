@@ -56,7 +56,7 @@ async def test_a_message_that_is_done_is_one_record_with_fields(
     (record,) = about_messages(log)
     assert record.levelno == logging.INFO
     assert record.getMessage() == (
-        f"q.fifo: message {receipt.message_id}, attempt 1: ack in 1.500 s"
+        f"q.fifo: message {receipt.message_id}, attempt 1: ack (1.500 s)"
     )
     assert {name: getattr(record, name) for name in FIELDS} == {
         "queue": "q.fifo",
@@ -548,3 +548,23 @@ async def test_the_fields_are_gone_after_the_message(account: Account, clock: Vi
             await clock.advance(1)
     assert seen[0]["queue"] == "with"
     assert seen[1] == {}
+
+
+async def test_a_message_that_is_carried_to_the_dead_letters_says_so(
+    log: pytest.LogCaptureFixture,
+) -> None:
+    app = App(middleware=[Logging()])
+
+    @app.subscriber("q", max_attempts=2, dead_letter="spent", retry=1)
+    async def handle(text: str) -> None:
+        raise ValueError("no")
+
+    async with app.in_process() as account:
+        receipt = await account.send("q", "one")
+        await account.settle()
+    (record,) = [each for each in log.records if "carried" in each.getMessage()]
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == (
+        f"q: message {receipt.message_id}, attempt 2: carried to spent: ValueError: no"
+    )
+    assert (record.dead_letter, record.attempt) == ("spent", 2)  # type: ignore[attr-defined]

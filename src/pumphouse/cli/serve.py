@@ -175,9 +175,11 @@ def _banner(options: Options, url: str, names: Sequence[str]) -> list[str]:
         f"  export AWS_ENDPOINT_URL_SQS={url} AWS_ENDPOINT_URL_SNS={url}",
     ]
     if not options.require_auth:
-        lines.append(
-            f"  export AWS_REGION={options.region} AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any"
-        )
+        region = options.region  # boto3 reads the second name only, other SDKs the first
+        lines += [
+            f"  export AWS_REGION={region} AWS_DEFAULT_REGION={region}",
+            "  export AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any",
+        ]
     lines += ["", *(f"  {url}/{options.account_id}/{name}" for name in names)]
     lines.append("Requests have to be signed." if options.require_auth else "Any keys are taken.")
     lines.append("Ctrl-C stops it, and what is in the queues is gone then.")

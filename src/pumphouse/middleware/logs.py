@@ -146,7 +146,7 @@ class Logging:
         fields["duration_seconds"] = round(seconds, 6)
         reason = f": {fields['reason']}" if "reason" in fields else ""
         args = (fields["destination"], fields["outcome"], seconds, reason)
-        self._make(self._publish_level, "%s: %s in %.3f s%s", args, fields)
+        self._make(self._publish_level, "%s: %s (%.3f s)%s", args, fields)
 
     def _ended(
         self, messages: Sequence[Message], outcomes: Sequence[Outcome], started: float
@@ -216,7 +216,7 @@ class Logging:
             seconds,
             f": {reason}" if reason else "",
         )
-        self._make(level, "%s: message %s, attempt %d: %s in %.3f s%s", args, fields, error)
+        self._make(level, "%s: message %s, attempt %d: %s (%.3f s)%s", args, fields, error)
 
     def _body_of(self, body: bytes) -> dict[str, object]:
         shown = body[: self._body_bytes].decode(errors="replace")

@@ -17,12 +17,11 @@ from typing import Literal
 
 from pumphouse.backend import Backend
 from pumphouse.backoff import one_try
-from pumphouse.claim_check import ClaimCheck
-from pumphouse.clock import Clock, Timer, timeout
+from pumphouse.clock import Clock, Timer
 from pumphouse.hooks import Hooks
-from pumphouse.protocol.operations import ReceivedMessage
 from pumphouse.subscriber import events
 from pumphouse.subscriber.attempts import Attempts
+from pumphouse.subscriber.bodies import StoredBodies
 from pumphouse.subscriber.dead_letters import DeadLetters
 from pumphouse.subscriber.delivery import (
     HELD,
@@ -44,7 +43,6 @@ from pumphouse.subscriber.setup import Ready
 from pumphouse.subscriber.stats import Stats
 from pumphouse.subscriber.subscription import Subscription
 
-BODY_SECONDS = 20.0  # what the delete of a stored body may take; what is left over is logged
 _log = logging.getLogger("pumphouse.subscriber")
 
 
@@ -84,7 +82,11 @@ class Exits:
             extend=queue.extend,
         )
         self._subscription = subscription
-        self._check = subscription.claim_check
+        self._bodies = (
+            StoredBodies(subscription.claim_check, clock, tasks, self.name)
+            if subscription.claim_check
+            else None
+        )
         self._queue = queue
         self._ready = ready
         self._clock = clock
@@ -269,6 +271,21 @@ class Exits:
         if not problem:
             delivery.carried = True
             self._stats.dead_lettered += 1
+            _log.warning(
+                "%s: message %s, attempt %d: carried to %s: %s",
+                self.name,
+                delivery.message_id,
+                delivery.attempt,
+                self._ready.dead_letter_name,
+                reason,
+                extra={
+                    "queue": self.name,
+                    "message_id": delivery.message_id,
+                    "attempt": delivery.attempt,
+                    "dead_letter": self._ready.dead_letter_name,
+                    "reason": reason,
+                },
+            )
             self._hooks.emit(
                 events.DeadLettered(
                     self.name,
@@ -311,8 +328,8 @@ class Exits:
                 del by_id[message_id]
             if self.attempts.records:
                 self.attempts.forget(message_id)
-            if self._check is not None:
-                self._forget_body(self._check, delivery)
+            if self._bodies is not None:
+                self._bodies.forget(delivery)
         self._room_again()
 
     def on_settled(self, delivery: Delivery, intent: Intent) -> None:
@@ -320,28 +337,9 @@ class Exits:
             self._stats.deleted += 1
             if self.attempts.records:
                 self.attempts.forget(delivery.message_id)
-            if self._check is not None:
-                self._forget_body(self._check, delivery)
+            if self._bodies is not None:
+                self._bodies.forget(delivery)
         self._end(delivery, SETTLED)
-
-    def _forget_body(self, check: ClaimCheck, delivery: Delivery) -> None:
-        """The message is deleted for certain: so is the body that was stored apart from it, unless
-        the message is in the dead-letter queue, with its ticket."""
-        raw = delivery.raw
-        if not delivery.carried and check.has_ticket(raw.body, raw.message_attributes):
-            self._tasks.create_task(self._delete_body(check, raw))
-
-    async def _delete_body(self, check: ClaimCheck, raw: ReceivedMessage) -> None:
-        try:
-            async with timeout(self._clock, BODY_SECONDS):
-                await check.discard(raw.body, raw.message_attributes)
-        except Exception as error:
-            _log.warning(
-                "%s: the stored body of message %s is left over: %s",
-                self.name,
-                raw.message_id,
-                describe(error),
-            )
 
     def on_extended(self, delivery: Delivery) -> None:
         delivery.show_lease(self._clock)

@@ -68,7 +68,10 @@ async def _handlers_done(
 
 
 async def _polls_closed(consumer: Consumer, clock: Clock) -> None:
-    limit = consumer.subscription.queue.wait_time_seconds + POLL_MARGIN_SECONDS
+    wait = consumer.subscription.queue.wait_time_seconds
+    limit = wait + POLL_MARGIN_SECONDS
+    if wait and consumer.pump.open_receives:
+        _log.info("%s: waiting for the open receive to end, up to %d s", consumer.name, wait)
     try:
         async with timeout(clock, limit):
             await consumer.pump.closed()
