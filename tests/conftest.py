@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from pumphouse.account import Account
 from pumphouse.clock import VirtualClock
+
+# How long an example takes is the load of the machine, and no property of the code.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

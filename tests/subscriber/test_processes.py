@@ -18,7 +18,7 @@ NEVER = 3_600
 
 async def test_processes_that_are_terminated_lose_nothing_and_nothing_waits(tmp_path: Path) -> None:
     result = await run_processes(
-        tmp_path, processes=2, messages=400, seconds=5, kill=False, visibility=NEVER, seed=1
+        tmp_path, processes=2, messages=400, seconds=3, kill=False, visibility=NEVER, seed=1
     )
     assert not result.lost
     assert result.left == 0, (tmp_path / "log").read_text()[-2000:]
