@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import logging
 import os
 import pty
 import re
@@ -44,6 +43,7 @@ from pumphouse.errors import (
     UsageError,
 )
 from pumphouse.protocol.operations import CreateQueue, DeleteQueue, SendMessage
+from support.logs import kept_logging
 from support.serving import Served, serving
 
 SERVICE = """
@@ -175,8 +175,7 @@ Here = Callable[..., tuple[int, str]]
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
     """Run the command in this process, in a terminal of some width or in none: the exit code, and
     all that it wrote."""
-    modules, root = set(sys.modules), logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    modules = set(sys.modules)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     for name, value in ENVIRONMENT.items():
@@ -192,9 +191,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
             code = cli.run_command(["run", target, *arguments])
         return code, written()
 
-    yield here
-    root.handlers = handlers
-    root.setLevel(level)
+    with kept_logging():
+        yield here
     for name in set(sys.modules) - modules:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[name]

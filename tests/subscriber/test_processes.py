@@ -11,6 +11,7 @@ import pytest
 
 from pumphouse.cli import run_command
 from subscriber.processes import run_processes
+from support.logs import kept_logging
 
 # A message that has to wait for its lease waits for this long: longer than a test may take.
 NEVER = 3_600
@@ -69,7 +70,8 @@ def test_an_app_that_is_not_there_is_one_clear_line(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "service", raising=False)
     try:
-        assert run_command(["run", target]) == 2
+        with kept_logging():
+            assert run_command(["run", target]) == 2
     finally:
         sys.modules.pop("service", None)
     out, err = capsys.readouterr()

@@ -15,7 +15,6 @@ import importlib.util
 import inspect
 import io
 import json
-import logging
 import os
 import re
 import shlex
@@ -36,6 +35,7 @@ from pathlib import Path
 import yaml
 
 from pumphouse.cli import run_command
+from support.logs import kept_logging
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_PORT = "9324"
@@ -140,7 +140,7 @@ class Page:
         sys.modules[self._module.__name__] = self._module
         self._resources.callback(sys.modules.pop, self._module.__name__, None)
         self._resources.enter_context(_folder(self.folder))
-        self._resources.enter_context(_logging())
+        self._resources.enter_context(kept_logging())
         self._runner = self._resources.enter_context(asyncio.Runner())
         return self
 
@@ -240,7 +240,7 @@ class Page:
         output = io.StringIO()
         with ExitStack() as stack:
             stack.enter_context(_environ(_environment(self.commands)))
-            stack.enter_context(_logging())
+            stack.enter_context(kept_logging())
             stack.enter_context(_without_modules_of(self.folder))
             nothing = stack.enter_context(open(os.devnull))
             stack.callback(setattr, sys, "stdin", sys.stdin)
@@ -388,18 +388,6 @@ def _free_port() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return str(probe.getsockname()[1])
-
-
-@contextmanager
-def _logging() -> Iterator[None]:
-    """What a page does to the root logger ends with it."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    try:
-        yield
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(level)
 
 
 @contextmanager
