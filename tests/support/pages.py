@@ -39,7 +39,8 @@ from support.logs import kept_logging
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_PORT = "9324"
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 180  # a bound for what hangs; a loaded machine may take its time
+STOP_SECONDS = 60
 IN_PROCESS = {"asyncapi", "check", "peek", "purge", "queues", "receive", "redrive", "send"}
 MARKERS = {"aws", "checkout", "elsewhere", "exit", "server", "title"}
 
@@ -375,11 +376,11 @@ def _healthy(port: str) -> bool:
 
 def _see_stopped(process: subprocess.Popen[bytes], line: str, output: Path) -> None:
     try:
-        code = process.wait(15)
+        code = process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        raise PageError(f"`{line}` did not stop within 15 s of SIGTERM") from None
+        raise PageError(f"`{line}` did not stop within {STOP_SECONDS} s of SIGTERM") from None
     if code:
         raise PageError(f"`{line}` ended with {code} after SIGTERM:\n{output.read_text()}")
 
