@@ -433,6 +433,24 @@ def test_purge_takes_no_other_answer(
     assert not [each for each in account.ledger if isinstance(each.operation, PurgeQueue)]
 
 
+def test_receive_shows_messages_on_a_terminal_and_json_where_it_is_asked_for(
+    command: Command, fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill("orders", "a\x9b[31mb", tenant="acme")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    again = ("receive", "orders", "--wait", "0", "--visibility-timeout", "0", "-n", "1")
+    code, out, _ = command(*again)
+    assert code == 0
+    assert out.splitlines()[0].endswith("received once")
+    assert out.splitlines()[1:] == ["  tenant (String): acme", r"  a\x9b[31mb"]
+    code, out, _ = command(*again, "--json")
+    assert (code, json.loads(out)["body"]) == (0, "a\x9b[31mb")
+    code, out, _ = command(*again, "--delete")
+    assert (code, json.loads(out)["body"]) == (0, "a\x9b[31mb")
+
+
 # --- output -------------------------------------------------------------------------------------
 
 

@@ -84,11 +84,16 @@ def receive(
             help="How long they stay hidden; as the queue says where not given.",
         ),
     ] = None,
+    json: _Json = False,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
     profile: Profile = None,
 ) -> int:
-    """Receive messages and print each as a line of JSON; without --delete they come again."""
+    """Receive messages and print them; without --delete they come again.
+
+    Each is a line of JSON, but on a terminal, where they are shown as `peek` shows them; there
+    --json and --delete print JSON as well.
+    """
     from pumphouse.cli.queue_tools import Where, run_receive
 
     return run_receive(
@@ -98,6 +103,7 @@ def receive(
         delete=delete,
         wait=wait,
         visibility_timeout=visibility_timeout,
+        as_json=json,
     )
 
 

@@ -1,8 +1,8 @@
 """`pumphouse queues`, `peek`, `receive`, `redrive` and `purge`: what they print, and for whom.
 
-People get a table or lines, programs (`--json`, and `receive` always) get JSON; what is not the
-result goes to standard error. Texts out of messages are printed with everything escaped that a
-terminal would act on. What is done is in `pumphouse.queue_tools`.
+People get a table or lines, programs (`--json`) get JSON, and so does whatever `receive` writes to
+but a terminal; what is not the result goes to standard error. Texts out of messages are printed
+with everything escaped that a terminal would act on. What is done is in `pumphouse.queue_tools`.
 """
 
 from __future__ import annotations
@@ -147,13 +147,16 @@ def run_receive(
     delete: bool,
     wait: int,
     visibility_timeout: int | None,
+    as_json: bool,
 ) -> int:
-    """Print a line for each message, and delete it then where that is wanted; the exit code is 1
-    where a delete was not confirmed."""
+    """Print each message, and delete it then where that is wanted; the exit code is 1 where a
+    delete was not confirmed. It is a line of JSON, but on a terminal; there as well for a message
+    that is deleted, as nothing else has all of it."""
 
     output = sys.stdout
     if output is None:
         raise UsageError("standard output is closed, and the messages are written there")
+    for_people = output.isatty() and not as_json and not delete
 
     async def receive_all(backend: HttpBackend) -> tuple[int, int]:
         count = failed = 0
@@ -167,7 +170,10 @@ def run_receive(
             )
         ) as messages:
             async for message, delete_it in messages:
-                output.write(_json(msgspec.json.encode(shown(message))) + "\n")
+                if for_people:
+                    _print_message(shown(message))
+                else:
+                    output.write(_json(msgspec.json.encode(shown(message))) + "\n")
                 output.flush()  # a reader that has gone is told here, before anything is lost
                 count += 1
                 if delete:
