@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from pumphouse.protocol.operations import CreateQueue, SendMessageBatch
 from pumphouse.sink.outgoing import Draft
 from pumphouse.sync.portal import Portal
 from pumphouse.sync.sink import Sink
+from support.serving import serving
 
 
 @pytest.fixture
@@ -107,3 +109,69 @@ def test_at_exit_what_waits_is_sent_and_a_forked_child_is_told() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert not done.stderr
+
+
+_SERVED = """
+import sys, threading, time
+from pumphouse import connect
+from pumphouse.sync.sink import Sink
+
+sink = Sink("q", connect(endpoint_url=sys.argv[1]), batch_linger=0.001)
+print(bool(sink.send("x").message_id))
+"""
+
+_SERVED_AT_EXIT = """
+import atexit, sys
+atexit.register(lambda: print(sink.stats["stored"]))  # after pumphouse's own
+
+import threading, time
+from pumphouse import connect
+from pumphouse.sync.sink import Sink
+
+sink = Sink("q", connect(endpoint_url=sys.argv[1]), batch_linger=60)
+threading.Thread(target=sink.send, args=("waits a minute",), daemon=True).start()
+while not sink.stats["waiting"]:
+    time.sleep(0.001)
+if len(sys.argv) > 2:
+    # some interpreters give no thread any more once they exit
+    class NoThread(threading.Thread):
+        def start(self):
+            if not threading.main_thread().is_alive():
+                raise RuntimeError("can't create new thread at interpreter shutdown")
+            super().start()
+
+    threading.Thread = NoThread
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "more", "said"),
+    [
+        (_SERVED, (), "True"),
+        (_SERVED_AT_EXIT, (), "1"),
+        (_SERVED_AT_EXIT, ("no threads",), "1"),
+    ],
+    ids=["sent before", "the first request at exit", "without a new thread"],
+)
+def test_over_http_exit_sends_what_waits_and_says_nothing(
+    script: str, more: tuple[str, ...], said: str
+) -> None:
+    account = Account()
+    asyncio.run(account.execute(CreateQueue("q")))
+    with serving(account) as served:
+        done = subprocess.run(
+            [sys.executable, "-c", script, served.url.replace("127.0.0.1", "localhost"), *more],
+            env={
+                **os.environ,
+                "AWS_REGION": "us-east-1",
+                "AWS_ACCESS_KEY_ID": "any",
+                "AWS_SECRET_ACCESS_KEY": "any",
+            },
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    assert done.stdout.strip() == said

@@ -113,6 +113,7 @@ class Keeper:
 
     def _begin(self) -> Future[None] | None:
         """The renewal that runs, a new one, or None when none is due or its time has not come."""
+        here: Future[None] | None = None
         with self._lock:
             due = self.current() is None and self._clock.now() >= self._retry_at
             if self._running is None and due:
@@ -124,9 +125,25 @@ class Keeper:
                 try:
                     thread.start()
                 except RuntimeError:
-                    raise ConfigError("no thread could be started for the credentials") from None
+                    if threading.main_thread().is_alive():
+                        raise ConfigError(
+                            "no thread could be started for the credentials"
+                        ) from None
+                    here = running  # the interpreter exits, and gives no thread
                 self._running = running  # once its thread is there to end it
-            return self._running
+            found = self._running
+        if here is not None:
+            self._renew_here(here)
+        return found
+
+    def _renew_here(self, running: Future[None]) -> None:
+        """As in a thread of its own: what is logged is told apart by the thread's name."""
+        thread = threading.current_thread()
+        name, thread.name = thread.name, _THREAD
+        try:
+            self._renew(running)
+        finally:
+            thread.name = name
 
     def _renew(self, running: Future[None]) -> None:
         """One run of the source, in its own thread."""

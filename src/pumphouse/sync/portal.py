@@ -12,14 +12,15 @@ What runs in the loop, and what a twin's methods mean, is for `sync/sink.py` and
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 import anyio
 from anyio.from_thread import BlockingPortal
@@ -161,6 +162,38 @@ class Twin:
         self.close()
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    """A loop that can also work, and end, while the interpreter exits and gives no new thread.
+
+    What waits to be sent is sent then, and may need what blocks: a name, the endpoint. It blocks
+    the loop itself then.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._workers = ThreadPoolExecutor(thread_name_prefix="pumphouse-portal-worker")
+        self.set_default_executor(self._workers)
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        try:
+            return super().run_in_executor(executor, func, *args)
+        except RuntimeError:
+            if threading.main_thread().is_alive():
+                raise
+        done: asyncio.Future[T] = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Ends the workers without the thread that asyncio starts to wait for them."""
+        self._workers.shutdown()
+
+
 def _serve(ready: Future[BlockingPortal]) -> None:
     """The portal's thread."""
 
@@ -170,7 +203,7 @@ def _serve(ready: Future[BlockingPortal]) -> None:
             await portal.sleep_until_stopped()
 
     try:
-        anyio.run(main)
+        anyio.run(main, backend_options={"loop_factory": _Loop})
     except BaseException as error:
         if ready.done():
             raise
