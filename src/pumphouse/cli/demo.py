@@ -74,15 +74,20 @@ def _unstaged_trouble_is_told() -> Iterator[None]:
     handler = logging.StreamHandler()
     handler.setLevel(logging.WARNING)
     handler.setFormatter(logging.Formatter("pumphouse: %(message)s"))
-    handler.addFilter(
-        lambda record: not (record.exc_info and isinstance(record.exc_info[1], StagedFailure))
-    )
+    handler.addFilter(lambda record: not _is_staged(record))
     log = logging.getLogger("pumphouse")
     log.addHandler(handler)
     try:
         yield
     finally:
         log.removeHandler(handler)
+
+
+def _is_staged(record: logging.LogRecord) -> bool:
+    """A failed attempt, or the dead letter that comes of several, of which the text alone tells."""
+    if record.exc_info:
+        return isinstance(record.exc_info[1], StagedFailure)
+    return hasattr(record, "dead_letter") and f" {StagedFailure.__name__}: " in record.getMessage()
 
 
 # --- progress -----------------------------------------------------------------------------------
