@@ -16,7 +16,15 @@ from pumphouse.account import Account
 from pumphouse.app import App
 from pumphouse.clock import VirtualClock
 from pumphouse.model import Message
-from pumphouse.subscriber.outcomes import Ack, Drop, Reject, Reply, Retry
+from pumphouse.subscriber.outcomes import (
+    Ack,
+    Drop,
+    Reject,
+    Reply,
+    Retry,
+    Settle,
+    outcome_of_error,
+)
 from pumphouse.subscriber.queue import Queue
 from support.service import Gauge, deleted, make_queue, receives, send
 
@@ -179,6 +187,72 @@ async def test_exceptions_map_to_outcomes(account: Account, clock: VirtualClock)
     assert [sent.body for sent in account.sent("dead")] == ["ValueError"]
     await clock.advance(95)
     assert account.queue("q").visible == 0 or account.queue("q").visible == 1
+
+
+def _group(*errors: Exception) -> ExceptionGroup[Exception]:
+    return ExceptionGroup("unhandled errors in a TaskGroup", errors)
+
+
+class Shipwreck(ExceptionGroup[Exception]):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (_group(KeyError("a")), Drop),
+        (_group(KeyError("a"), _group(IndexError("b"), KeyError("c"))), Drop),
+        (_group(ValueError("a"), Settle(Reject("b"))), Retry),
+        (_group(Settle(Reject("b"))), Reject),
+        (_group(KeyError("a"), ValueError("b")), Retry),
+        (_group(KeyError("a"), RuntimeError("nobody's")), Retry),
+        (Shipwreck("by its own class", [KeyError("a")]), Reject),
+    ],
+)
+def test_a_group_means_what_all_in_it_means(error: Exception, outcome: type) -> None:
+    policy = {LookupError: Drop, ValueError: Reject, Shipwreck: Reject}
+    found = outcome_of_error(error, policy)
+    assert type(found) is outcome
+    if not isinstance(found, Ack) and outcome is Drop:
+        assert "KeyError: 'a'" in found.reason
+
+
+def test_a_rule_for_all_exceptions_is_one_for_groups_and_a_function_is_asked_about_the_group() -> (
+    None
+):
+    error = _group(KeyError("a"), ValueError("b"))
+    assert type(outcome_of_error(error, {Exception: Drop})) is Drop
+    assert type(outcome_of_error(error, {Exception: Drop, ValueError: Reject})) is Retry
+    assert type(outcome_of_error(error, {ExceptionGroup: Drop, ValueError: Reject})) is Drop
+    asked: list[BaseException] = []
+
+    def ask(error: BaseException) -> type[Drop]:
+        asked.append(error)
+        return Drop
+
+    assert type(outcome_of_error(error, ask)) is Drop
+    assert asked == [error]
+
+
+async def test_an_error_in_a_task_group_of_a_handler_finds_its_rule(
+    account: Account, clock: VirtualClock
+) -> None:
+    url = await make_queue(account, "q")
+    await send(account, url, "a")
+    app = App()
+
+    @app.subscriber("q", on_error={ValueError: Drop})
+    async def handle(body: str) -> None:
+        async def fail() -> None:
+            raise ValueError(body)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fail())
+            tasks.create_task(clock.sleep(60))
+
+    async with app.running(account) as running:
+        await clock.advance(10)
+        assert running.consumers[0].stats.dropped == 1
 
 
 async def test_one_receive_is_one_batch_with_an_outcome_each(

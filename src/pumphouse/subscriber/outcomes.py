@@ -134,14 +134,14 @@ DEFAULT_BACKOFF = RetryPolicy(
 
 def outcome_of_error(error: BaseException, policy: ErrorPolicy | None) -> Outcome:
     """What an exception means: the outcome that it carries, the rule of the nearest class in the
-    policy, otherwise a retry."""
+    policy, otherwise a retry.
+
+    An exception group means what all that is in it means, and a retry where that is not the same;
+    a rule for a class of groups goes before, and a function is asked about the group.
+    """
     if isinstance(error, Settle):
         return error.outcome
-    rule: ErrorRule | None = None
-    if callable(policy):
-        rule = policy(error)
-    elif policy:
-        rule = next((policy[kind] for kind in type(error).__mro__ if kind in policy), None)
+    rule = _rule_of(error, policy)
     reason = describe(error)
     if rule is None or rule is Retry:
         return Retry(reason=reason)
@@ -156,6 +156,26 @@ def outcome_of_error(error: BaseException, policy: ErrorPolicy | None) -> Outcom
     if isinstance(rule, Ack | Retry | Drop | Reject):
         return rule
     raise UsageError(f"on_error gave {rule!r} for {type(error).__name__}; it gives an outcome")
+
+
+def _rule_of(error: BaseException, policy: ErrorPolicy | None) -> ErrorRule | None:
+    if isinstance(error, Settle):
+        return error.outcome
+    kinds = type(error).__mro__
+    if isinstance(error, BaseExceptionGroup):
+        mapping = {} if callable(policy) else policy or {}
+        of_groups = (kind for kind in kinds if issubclass(kind, BaseExceptionGroup))
+        own = next((mapping[kind] for kind in of_groups if kind in mapping), None)
+        if own is not None:
+            return own
+        group: BaseExceptionGroup[BaseException] = error
+        first, *others = [_rule_of(each, mapping) for each in group.exceptions]
+        if first is not None and all(each == first for each in others):
+            return first
+        return policy(error) if callable(policy) else None
+    if callable(policy):
+        return policy(error)
+    return next((policy[kind] for kind in kinds if kind in policy), None) if policy else None
 
 
 def check_error_policy(policy: object) -> None:
@@ -174,8 +194,12 @@ def check_error_policy(policy: object) -> None:
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one line of at most 512 characters."""
+    """An exception in one line of at most 512 characters; of a group also the first that is in
+    it."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, BaseExceptionGroup):
+        group: BaseExceptionGroup[BaseException] = error
+        text = f"{text}: {describe(group.exceptions[0])}"
     return " ".join(text.split())[:512]
 
 
