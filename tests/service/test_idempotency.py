@@ -943,6 +943,23 @@ async def test_what_a_store_answers(store: IdempotencyStore) -> None:
     assert await store.begin("k", "e", until=610.0, now=600.0) == Begun("done")
 
 
+async def test_a_store_that_is_cleared_knows_no_key(store: Any) -> None:
+    app = App("test", middleware=[Idempotency(store, key=Header("order"))])
+
+    @app.subscriber("q")
+    async def handle(body: str) -> None: ...
+
+    for runs in (1, 0, 1):
+        async with app.in_process() as account:
+            await account.send("q", "a", headers={"order": "1"})
+            await account.settle()
+            assert len(handle.calls) == runs
+        if not runs:
+            await store.begin("locked", "somebody", until=9e9, now=0.0)
+            await store.clear()
+            assert (await store.begin("locked", "me", until=9e9, now=0.0)).state == "new"
+
+
 async def test_a_memory_store_is_bounded_and_forgets_the_oldest_first() -> None:
     store = MemoryStore(max_keys=10)
     for number in range(100):

@@ -143,6 +143,17 @@ class SqliteStore:
 
         await self._ask(work, 0.0)
 
+    async def clear(self) -> None:
+        """Forget every key, done or locked, for all who share the file; between tests.
+
+        Where something is being handled, it can then run a second time.
+        """
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM keys")
+
+        await self._ask(work, 0.0)
+
     async def aclose(self) -> None:
         """Answer what was asked, and close the file."""
         with self._lock:

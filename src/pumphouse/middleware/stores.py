@@ -102,6 +102,11 @@ class MemoryStore:
         if (lock := self._locks.get(key)) is not None and lock[0] == owner:
             del self._locks[key]
 
+    async def clear(self) -> None:
+        """Forget every key, done or locked; between tests."""
+        self._locks.clear()
+        self._done.clear()
+
     def __len__(self) -> int:
         return len(self._locks) + len(self._done)
 
