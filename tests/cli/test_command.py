@@ -39,6 +39,29 @@ def test_help_lists_the_subcommands(command) -> None:
     assert "demo" in out
 
 
+def test_help_of_run_says_what_a_module_alone_means(command) -> None:
+    code, out, _ = command("run", "--help")
+    assert code == 0
+    assert "MODULE[:APP]" in out
+    assert "its name is app if not given" in " ".join(out.split())
+
+
+def test_what_is_not_configured_is_told_in_words_of_the_command_line(command, monkeypatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, os.devnull)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    code, _, err = command("peek", "q")
+    assert code == 1
+    assert "--region" in err
+    assert "AWS_REGION" in err
+    code, _, err = command("peek", "q", "--endpoint-url", "http://127.0.0.1:9")
+    assert code == 1
+    assert "AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any" in err
+
+
 def test_no_subcommand_shows_the_help(command) -> None:
     code, out, err = command()
     assert (code, err) == (2, "")

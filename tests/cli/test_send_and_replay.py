@@ -112,7 +112,8 @@ def test_what_was_refused_is_in_a_file_with_the_reason_and_replay_sends_it(
     ]
     code, _, err = command("send", "q.fifo", "-i", "events.jsonl", "-g", "user.name")
     assert code == 2, "a file of refused events is never overwritten"
-    assert "refused.jsonl is there already" in err
+    assert "refused.jsonl is there already, with what an earlier send did not store" in err
+    assert "`pumphouse replay refused.jsonl --endpoint-url" in err
     account.faults.clear()
     assert command("replay", "refused.jsonl") == (0, "3 stored, 0 failed, 0 left out\n", "")
     a = [json.loads(m.body)["n"] for m in account.sent("q.fifo") if m.group_id == "a"]

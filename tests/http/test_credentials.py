@@ -177,10 +177,17 @@ async def test_what_botocore_logs_for_others_is_theirs(caplog: pytest.LogCapture
 
 async def test_none_anywhere() -> None:
     async with HttpBackend(region="eu-west-1", endpoint_url="http://127.0.0.1:9") as backend:
-        with pytest.raises(NoCredentialsError, match="no AWS credentials"):
+        with pytest.raises(NoCredentialsError, match="no AWS credentials") as raised:
             await backend.execute(SendMessage("q", "m"))
+        said = str(raised.value)
+        assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in said
+        assert said.endswith("AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any")
         assert not backend.credentials_healthy
         assert repr(backend).endswith("credentials failing>")
+    async with HttpBackend(region="eu-west-1") as backend:
+        with pytest.raises(NoCredentialsError) as raised:
+            await backend.execute(SendMessage("q", "m"))
+        assert "=any" not in str(raised.value)
 
 
 async def test_a_source_is_asked_once_for_many_callers_and_loops() -> None:

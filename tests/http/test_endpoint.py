@@ -97,7 +97,7 @@ def test_the_queue_url_tells_the_region_where_nothing_else_does() -> None:
         "https://sqs.ap-south-1.amazonaws.com",
         "ap-south-1",
     )
-    with pytest.raises(ConfigError, match="no region: give region="):
+    with pytest.raises(ConfigError, match=r"no region: set AWS_REGION, .* --region .*region="):
         configured().endpoint("sqs", "")
 
 

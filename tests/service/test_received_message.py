@@ -137,3 +137,22 @@ async def test_it_equals_a_message_that_is_made_by_hand() -> None:
         assert seen != [changed]
         assert [changed] != seen
     assert made != "a"
+
+
+async def test_what_a_message_does_not_have_leads_to_what_it_has() -> None:
+    app = App()
+    said: list[str] = []
+
+    @app.subscriber("q")
+    async def handle(message: Message) -> None:
+        try:
+            message.json()  # type: ignore[attr-defined]  # pyright: ignore
+        except AttributeError as error:
+            said.append(str(error))
+
+    async with app.in_process() as account:
+        await account.send("q", "a")
+        await account.settle()
+    (words,) = said
+    assert words.startswith("a Message has no attribute 'json'")
+    assert "body (bytes) and text (str)" in words

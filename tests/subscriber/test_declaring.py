@@ -222,3 +222,12 @@ def test_an_app_is_configuration_only() -> None:
     assert handle.__name__ == "handle"
     with pytest.raises(UsageError):
         App(drain_seconds=-1)
+
+
+def test_a_decorator_without_its_queue_says_how_it_is_written() -> None:
+    async def handle(body: str) -> None: ...
+
+    with pytest.raises(UsageError, match=r'not function; .* @app.subscriber\("queue"\)'):
+        App().subscriber(handle)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"not int$"):
+        App().subscriber(3)  # type: ignore[arg-type]

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 
 def run_app(
-    target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="The app to run.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE[:APP]", help="The app to run; its name is app if not given."
+        ),
+    ],
     endpoint_url: EndpointUrl = None,
     region: Region = None,
     local: Annotated[

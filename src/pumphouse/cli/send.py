@@ -51,7 +51,11 @@ def run(options: Options) -> int:
     """Send; the exit code is 0 when every event was stored, else 1."""
     attributes = _attributes(options.attributes)
     if Path(options.refused).exists():
-        raise UsageError(f"{options.refused} is there already; --refused names another file")
+        raise UsageError(
+            f"{options.refused} is there already, with what an earlier send did not store: "
+            f"`{_replay_command(options)}` sends that, and --refused names another file for this "
+            "send"
+        )
     events = read_events(lambda: load(options.input, options.group_by), options.on_bad_line)
     backend = connect(
         region=options.region, endpoint_url=options.endpoint_url, profile=options.profile

@@ -36,6 +36,11 @@ RENEW_BEFORE_SECONDS = 800.0
 RETRY_BASE_SECONDS = 0.5
 RETRY_CAP_SECONDS = 30.0
 
+_ANY_PAIR = (
+    "; at an endpoint on this machine any pair will do, unless it checks them: "
+    "AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any"
+)
+
 _NEVER = float("inf")
 _THREAD = "pumphouse-credentials"
 
@@ -254,9 +259,11 @@ class BotocoreChain:
         if found is None:
             found = self._found = self._configuration.session.get_credentials()
             if found is None:
+                local = self._configuration.on_this_machine
                 raise NoCredentialsError(
-                    "no AWS credentials in the environment, the profile, or the instance; "
-                    "see 'Configure the AWS SDK credential chain', or give credentials=…"
+                    "no AWS credentials in the environment, the profile, or the instance: set "
+                    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE (in Python also "
+                    "credentials=…)" + (_ANY_PAIR if local else "")
                 )
         frozen = found.get_frozen_credentials()
         access_key, secret_key = frozen.access_key, frozen.secret_key

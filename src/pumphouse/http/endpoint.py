@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from pumphouse.errors import ConfigError, UsageError
 from pumphouse.http.dial import Origin
-from pumphouse.protocol.names import region_of_host
+from pumphouse.protocol.names import is_loopback, region_of_host
 from pumphouse.protocol.sigv4 import host_header
 
 if TYPE_CHECKING:
@@ -154,9 +154,17 @@ class Configuration:
                 return self._at(service, region), True
             if not hint:
                 raise ConfigError(
-                    "no region: give region=…, set AWS_REGION, or name one in the profile"
+                    "no region: set AWS_REGION, name one in the profile, or give --region (in "
+                    "Python region=…)"
                 )
             return self._at(service, hint), False
+
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether SQS is at an endpoint URL of loopback."""
+        with self._lock:
+            url = self._endpoint_url or self._configured_url("sqs")
+        return url is not None and is_loopback(check_endpoint_url(url).host)
 
     def _configured_url(self, service: str) -> str | None:
         from botocore.configprovider import ConfiguredEndpointProvider

@@ -7,6 +7,7 @@ region where its host tells it.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -142,3 +143,11 @@ def parse_topic_arn(arn: str) -> TopicName:
     if len(parts) != 6 or parts[0] != "arn" or parts[2] != "sns" or not parts[5]:
         raise ValueError(f"not the ARN of a topic: {arn!r}")
     return TopicName(parts[5], parts[4], parts[3])
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, by its name alone: nothing is looked up."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

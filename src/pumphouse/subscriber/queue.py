@@ -137,7 +137,8 @@ def as_queue(queue: Queue | str) -> Queue:
         return queue
     if isinstance(queue, str):
         return Queue(queue)
-    raise UsageError(f"a queue is a Queue or a string, not {type(queue).__name__}")
+    hint = '; a decorator is given it: @app.subscriber("queue")' if callable(queue) else ""
+    raise UsageError(f"a queue is a Queue or a string, not {type(queue).__name__}{hint}")
 
 
 def same_kind(one: Queue, other: Queue) -> bool:

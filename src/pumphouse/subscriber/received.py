@@ -32,7 +32,10 @@ class Received(Message):
         """A field that nobody has asked for yet: its slot is empty."""
         read = _FIELDS.get(name)
         if read is None:
-            raise AttributeError(f"a Message has no attribute {name!r}")
+            raise AttributeError(
+                f"a Message has no attribute {name!r}; what was sent is body (bytes) and text "
+                "(str), and a parameter annotated dict, or with a class, gets it parsed"
+            )
         value = read(self._source)
         object.__setattr__(self, name, value)
         return value
