@@ -164,7 +164,7 @@ class Configuration:
         """Whether SQS is at an endpoint URL of loopback."""
         with self._lock:
             url = self._endpoint_url or self._configured_url("sqs")
-        return url is not None and is_loopback(check_endpoint_url(url).host)
+        return is_loopback(check_endpoint_url(url).host) if url else False
 
     def _configured_url(self, service: str) -> str | None:
         from botocore.configprovider import ConfiguredEndpointProvider
