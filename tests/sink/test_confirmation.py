@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from pumphouse.errors import (
     MessageTooLargeError,
     NetworkError,
     NoCredentialsError,
+    NotSentError,
     OutcomeUnknownError,
     PumphouseError,
     QueueDoesNotExist,
@@ -442,3 +444,21 @@ async def test_too_large_is_refused_before_any_request(
     assert (error.size, error.limit) == (90 + 4 + 6 + 5, 100)
     assert not account.ledger
     assert sink.stats["too_large"] == 1
+
+
+async def test_a_look_up_that_fails_in_an_unexpected_way_holds_nothing_up(
+    make: MakeSink, account: Account, clock: VirtualClock
+) -> None:
+    class Broken:
+        async def execute(self, operation: Any) -> Any:
+            if isinstance(operation, SendMessageBatch):
+                return await account.execute(operation)
+            raise ZeroDivisionError
+
+    sink = make(backend=Broken())
+    for error in await outcomes(clock, [sink.send("a"), sink.send("b")]):
+        assert isinstance(error, NotSentError)
+        assert "look-up failed with ZeroDivisionError" in str(error)
+    assert not account.sent("orders")
+    async with asyncio.timeout(5):
+        await sink.aclose()

@@ -29,6 +29,7 @@ from pumphouse.errors import (
     ClosedError,
     MessageTooLargeError,
     NetworkError,
+    NotSentError,
     OutcomeUnknownError,
     PumphouseError,
     QueueDoesNotExist,
@@ -204,6 +205,11 @@ class Sink:
                 address = await self._learn()
             except PumphouseError as error:
                 return self._confirm("", batch, _not_sent(error))
+            except Exception as error:
+                _log.exception("%s: its look-up failed in an unexpected way", self.queue)
+                failure = NotSentError(f"the look-up failed with {type(error).__name__}")
+                failure.__cause__ = error
+                return self._confirm("", batch, failure)
         limit = self._limit or self._to.largest
         small = batch
         if max(map(_size, batch)) > limit:
