@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, Self
 
-AT_ONCE_SECONDS = 0.25
+AT_ONCE_SECONDS = 0.1
 """How soon after a signal the same one is no second request."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _log = logging.getLogger("pumphouse")

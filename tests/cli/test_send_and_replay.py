@@ -178,8 +178,8 @@ def test_a_missing_queue_fails_every_event_and_loses_none(
 
 
 class Interrupting:
-    """A backend that is interrupted (Ctrl-C) when it gets its third batch: `times` times, and then
-    answers, or never does."""
+    """A backend that is interrupted (Ctrl-C, then SIGTERM) when it gets its third batch: `times`
+    times, and then answers, or never does."""
 
     def __init__(self, account: Account, times: int) -> None:
         self.account, self.times, self.batches = account, times, 0
@@ -188,8 +188,8 @@ class Interrupting:
         if isinstance(operation, SendMessageBatch):
             self.batches += 1
             if self.batches == 3:
-                for _ in range(self.times):
-                    signal.raise_signal(signal.SIGINT)
+                for number in (signal.SIGINT, signal.SIGTERM)[: self.times]:
+                    signal.raise_signal(number)
                     await asyncio.sleep(0.01)
                 if self.times > 1:
                     await asyncio.Event().wait()
