@@ -7,7 +7,6 @@ banner, and what it warns of.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import re
 import sys
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ import msgspec
 from pumphouse import __version__
 from pumphouse.account import Account
 from pumphouse.errors import ConfigError, ServiceError, UsageError
-from pumphouse.protocol.names import QueueName, is_queue_name, region_of_host
+from pumphouse.protocol.names import QueueName, is_loopback, is_queue_name, region_of_host
 from pumphouse.protocol.operations import CreateQueue
 from pumphouse.protocol.sigv4 import Keys
 from pumphouse.server.auth import Gate
@@ -141,7 +140,7 @@ async def _create_one(
 
 
 def _warn(options: Options) -> None:
-    if _is_loopback(options.host):
+    if is_loopback(options.host):
         return
     who = "who has the keys" if options.require_auth else "who reaches this port"
     print(
@@ -150,13 +149,6 @@ def _warn(options: Options) -> None:
         file=sys.stderr,
         flush=True,
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _url(options: Options, port: int) -> str:

@@ -8,7 +8,6 @@ any, and end with `aclose`. Endpoints on other machines are never called.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 
 from pumphouse.account.topics.delivery_policy import RetryPlan
 from pumphouse.clock import Clock, timeout
+from pumphouse.protocol import names
 
 TIMEOUT_SECONDS = 15.0
 """How long SNS waits for an endpoint's answer."""
@@ -41,9 +41,8 @@ Deliver = Callable[[HttpDelivery], Awaitable[int]]
 def is_loopback(url: str) -> bool:
     """Whether a URL leads to this machine, by its host alone: no name is looked up."""
     try:
-        host = urlsplit(url).hostname or ""
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
+        return names.is_loopback(urlsplit(url).hostname or "")
+    except ValueError:  # it is no URL
         return False
 
 

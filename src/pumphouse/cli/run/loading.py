@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from pumphouse.app import App
@@ -49,19 +50,33 @@ def load(target: str, *, to_run: bool = True) -> App:
     return found
 
 
+def load_or_tell(
+    target: str, tell: Callable[[Exception], object], *, to_run: bool = True
+) -> App | None:
+    """The app; None where its module raised, after `tell` was given the error.
+
+    Raises `UsageError` where there is none.
+    """
+    try:
+        return load(target, to_run=to_run)
+    except PumphouseError:
+        raise
+    except Exception as error:
+        tell(error)
+        return None
+
+
 def load_or_show(target: str) -> App | None:
     """An app to look at, not to run; None where its module raised, after its traceback was shown.
 
     Raises `UsageError` where there is none.
     """
-    try:
-        return load(target, to_run=False)
-    except PumphouseError:
-        raise
-    except Exception as error:
+
+    def show(error: Exception) -> None:
         traceback.print_exception(error)
         print(f"pumphouse: {target} can't be loaded", file=sys.stderr)
-        return None
+
+    return load_or_tell(target, show, to_run=False)
 
 
 def _as_module(name: str) -> str:

@@ -28,7 +28,7 @@ from pumphouse.backend import Backend
 from pumphouse.cli.exit_codes import ENDED, FAILED, OK, code_of
 from pumphouse.cli.run import local, logs
 from pumphouse.cli.run.display import LiveDisplay, terminal
-from pumphouse.cli.run.loading import load
+from pumphouse.cli.run.loading import load_or_tell
 from pumphouse.cli.run.options import Options
 from pumphouse.cli.run.view import summary
 from pumphouse.errors import PumphouseError
@@ -49,7 +49,7 @@ def run_here(options: Options) -> int:
     feed = local.Feed(options.send, options.group_by)
     console = None if options.plain else terminal()
     logs.set_up(options.level, logs.formatter(options.log_format))
-    app = load_or_tell(options.target)
+    app = load_or_log(options.target)
     if app is None:
         return FAILED
 
@@ -65,15 +65,9 @@ def run_here(options: Options) -> int:
     return finish(app, run(told(work(app, options, around, feed)), options.loop))
 
 
-def load_or_tell(target: str) -> App | None:
+def load_or_log(target: str) -> App | None:
     """The app; None where its module raised, after the traceback was logged."""
-    try:
-        return load(target)
-    except PumphouseError:
-        raise
-    except Exception:
-        _log.exception("%s can't be loaded", target)
-        return None
+    return load_or_tell(target, lambda _: _log.exception("%s can't be loaded", target))
 
 
 def finish(app: App, code: int) -> int:

@@ -22,7 +22,7 @@ from pumphouse.cli.exit_codes import FAILED, code_of
 from pumphouse.cli.run import logs
 from pumphouse.cli.run.loading import package_folder
 from pumphouse.cli.run.options import Options
-from pumphouse.cli.run.process import beside, finish, load_or_tell, told, work
+from pumphouse.cli.run.process import beside, finish, load_or_log, told, work
 from pumphouse.cli.run.reports import MAX_LINE_BYTES, REPORT_SECONDS, Order, Report, encode
 from pumphouse.errors import PumphouseError
 from pumphouse.event_loop import run
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     number, descriptor, options = _read(arguments)
     logs.set_up(options.level, logs.formatter(options.log_format, number))
     try:
-        app = load_or_tell(options.target)
+        app = load_or_log(options.target)
     except PumphouseError as error:
         _log.error("%s", error)
         return code_of(error)
