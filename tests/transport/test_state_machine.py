@@ -105,6 +105,8 @@ class Leases(RuleBasedStateMachine):
         self.account = Account(clock=self.clock)
         self.stories = {group: Story() for group in GROUPS}
         self.open_claims: list[Claim] = []
+        self.ended: list[asyncio.Task[Lease[int] | None]] = []
+        """Claims that have ended, in the order in which they did: many may in one step."""
         self.given: list[Given] = []
         self.settling: list[tuple[Given, asyncio.Task[None], bool]] = []
         self.everyone: list[Process] = []
@@ -169,6 +171,7 @@ class Leases(RuleBasedStateMachine):
                 task = asyncio.ensure_future(
                     process.transport.claim("w", visibility, wait_seconds=wait)
                 )
+                task.add_done_callback(self.ended.append)
                 self.open_claims.append(Claim(process, task))
             await self.clock.settle()
 
@@ -312,15 +315,17 @@ class Leases(RuleBasedStateMachine):
                     assert isinstance(task.exception(), PumphouseError), task.exception()
                     # The worker may try again, as long as it has the lease.
                     given.over = given.lease.lost or given.lease.settled
-        for claim in list(self.open_claims):
-            if claim.task.done():
-                self.open_claims.remove(claim)
-                try:
-                    lease = claim.task.result()
-                except PumphouseError:
-                    continue
-                if lease is not None:
-                    self._check(claim.process, lease)
+        order = {task: place for place, task in enumerate(self.ended)}
+        done = [claim for claim in self.open_claims if claim.task.done()]
+        for claim in sorted(done, key=lambda claim: order.get(claim.task, len(order))):
+            self.open_claims.remove(claim)
+            try:
+                lease = claim.task.result()
+            except PumphouseError:
+                continue
+            if lease is not None:
+                self._check(claim.process, lease)
+        self.ended.clear()
 
     def _check(self, process: Process, lease: Lease[int]) -> None:
         now = self.clock.monotonic()
@@ -422,3 +427,19 @@ def test_every_interleaving_keeps_groups_alone_and_in_order() -> None:
 @pytest.mark.soak
 def test_very_many_interleavings_do() -> None:
     run_state_machine_as_test(Leases, settings=settings(COMMON, max_examples=2000))
+
+
+def test_leases_of_one_step_are_judged_in_the_order_in_which_they_came() -> None:
+    """The clock moves by four seconds at once, and the leases last for one: the event goes from
+    claim to claim, of either process."""
+    state = Leases()
+    first, second = state.start_two()
+    state.claim(count=3, process=second, visibility=1, wait=20)
+    state.claim(count=1, process=second, visibility=1, wait=20)
+    for _ in range(3):
+        state.wait(seconds=0.001)
+    state.publish(count=2, group="A")
+    state.claim(count=1, process=first, visibility=1, wait=1)
+    state.wait(seconds=4)
+    state.what_came_is_in_order_and_alone()
+    state.teardown()
