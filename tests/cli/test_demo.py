@@ -249,6 +249,8 @@ def test_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # a job in the background hands on that Ctrl-C is ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     process.stdout.readline()
