@@ -59,7 +59,7 @@ def lay_out(body: str | bytes, attributes: Attributes) -> str:
     Raises `UsageError` for an empty body. The attributes are for `measure` to check.
     """
     if not body:
-        raise UsageError("the body is empty, and SQS takes no empty message")
+        raise UsageError("the body is empty, and no empty message can be sent")
     if isinstance(body, str):
         if forbidden_character(body) is None:
             return body
@@ -138,7 +138,8 @@ def measure(body: str, attributes: Attributes | None) -> tuple[int, str, str | N
     if len(attributes) > MAX_ATTRIBUTES:
         raise UsageError(
             f"{len(attributes)} message attributes ({', '.join(sorted(map(str, attributes)))}), "
-            f"and SQS takes at most {MAX_ATTRIBUTES}"
+            f"and a message has at most {MAX_ATTRIBUTES}: a queue takes no more, and what has more "
+            "is lost between a topic and a queue that it is delivered to raw"
         )
     parts: list[bytes] = []
     short = True
@@ -181,11 +182,11 @@ def _attribute_fault(name: str, data_type: str, text: str | None, data: bytes | 
             "it is String, Number or Binary, with or without a label"
         )
     if not value:
-        return f"attribute {name!r} is empty, and SQS takes no empty value"
+        return f"attribute {name!r} is empty, and no empty value can be sent"
     if not isinstance(value, bytes if kind == "Binary" else str):
         return f"attribute {name!r} is a {kind}, and its value is of type {type(value).__name__}"
     if isinstance(value, str) and (bad := forbidden_character(value)):
-        return f"attribute {name!r} holds U+{ord(bad):04X}, which SQS does not take"
+        return f"attribute {name!r} holds U+{ord(bad):04X}, which no message can carry"
     if kind == "Number" and not is_number(str(value)):
         return f"attribute {name!r} is a Number, and {value!r} is no number"
     return None

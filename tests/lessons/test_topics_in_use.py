@@ -137,8 +137,13 @@ async def test_b5_ten_of_the_user_win_and_an_eleventh_is_refused_before_the_requ
         await outcomes(clock, [sink.send("ten", attributes=ten)])
         await outcomes(clock, [sink.send("nine", attributes=dict(list(ten.items())[:9]))])
         account.ledger.clear()
-        with pytest.raises(UsageError, match="11 message attributes"):
+        with pytest.raises(UsageError, match="11 message attributes") as refused:
             await sink.send("eleven", attributes={**ten, "k10": "v"})
+        assert "between a topic and a queue that it is delivered to raw" in str(refused.value)
+        for body, attributes in (("", {}), ("x", {"empty": ""}), ("x", {"bell": "\a"})):
+            with pytest.raises(UsageError) as refused:
+                await sink.send(body, attributes=attributes)
+            assert "SQS" not in str(refused.value), "it is SNS that was addressed"
     assert not account.ledger.of(PublishBatch)
     assert not account.ledger.of(Publish)
     got = await _handled(account, clock, raw="raw", wrapped="envelope")
