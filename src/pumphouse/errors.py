@@ -15,9 +15,25 @@ How an AWS error code finds its class is in `protocol/faults.py`.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 
 class PumphouseError(Exception):
     """The base of every exception that pumphouse raises on purpose."""
+
+
+E = TypeVar("E", bound=PumphouseError)
+
+
+def told_of(error: E, text: str) -> E:
+    """The same error in other words, for one of the messages that it befell; it may be shared."""
+    told = type(error).__new__(type(error))
+    told.__dict__.update(error.__dict__)
+    told.args = (text,)
+    if isinstance(told, ServiceError):
+        told.message = text
+    told.__cause__ = error.__cause__
+    return told.with_traceback(error.__traceback__)
 
 
 # --- the caller's fault -------------------------------------------------------------------------

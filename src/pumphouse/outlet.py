@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import nullcontext
-from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pumphouse.addressing import QueueUrls, Topic, TopicArns
@@ -22,8 +21,10 @@ from pumphouse.errors import (
     NotSentError,
     PumphouseError,
     QueueDoesNotExist,
+    ServiceError,
     TopicDoesNotExist,
     UsageError,
+    told_of,
 )
 from pumphouse.hooks import Hooks
 from pumphouse.model import CORRELATION_HEADER, Message, Receipt
@@ -125,7 +126,7 @@ class Outlet:
 
     async def publish(self, outgoing: Outgoing, place: Place, publisher: Publisher[Any]) -> Receipt:
         """Send a publisher's message through the middleware of its place."""
-        return await self._in_time(self._pass(outgoing, publisher, place.middleware, None))
+        return await self._in_time(self._pass(ToSend(outgoing, publisher), place.middleware, None))
 
     async def publish_many(
         self, many: list[Outgoing], place: Place, publisher: Publisher[Any], *, ordered: bool
@@ -134,7 +135,7 @@ class Outlet:
 
         async def send(outgoing: Outgoing) -> Receipt:
             try:
-                return await self._pass(outgoing, publisher, place.middleware, None)
+                return await self._pass(ToSend(outgoing, publisher), place.middleware, None)
             except PumphouseError:
                 raise
             except Exception as error:  # of a middleware
@@ -163,17 +164,17 @@ class Outlet:
         Raises `UsageError` for a reply that has nowhere to go or is not what its publisher takes,
         and what `Sink.send` raises.
         """
-        replies = replies_of(subscription, value, message)
+        try:
+            replies = replies_of(subscription, value, message)
+        except UsageError as error:
+            raise told_of(error, f"a reply of {subscription.plan.name}: {error}") from None
         if replies is None:
             return False
 
         async def send(reply: ToSend) -> Receipt:
             try:
                 return await self._pass(
-                    reply.outgoing,
-                    reply.publisher,
-                    subscription.middleware,
-                    subscription.queue.known_as.name,
+                    reply, subscription.middleware, subscription.queue.known_as.name
                 )
             except PumphouseError:
                 raise
@@ -185,35 +186,50 @@ class Outlet:
             outcomes = await in_order(replies, lambda reply: _chain(reply.outgoing), send)
         finally:
             handling.reset(before)
-        failures = [each for each in outcomes if isinstance(each, PumphouseError)]
-        if failures:  # what was not sent for one before it is not why
-            first = next((each for each in failures if not isinstance(each, NotSentError)), None)
-            error = first or failures[0]
-            raise error.__cause__ if isinstance(error, _Failed) and error.__cause__ else error
-        return True
+        failures = [
+            (reply, error)
+            for reply, error in zip(replies, outcomes, strict=True)
+            if isinstance(error, PumphouseError)
+        ]
+        if not failures:
+            return True
+        # what was not sent for one before it is not why
+        causes = [each for each in failures if not isinstance(each[1], NotSentError)]
+        reply, error = (causes or failures)[0]
+        if isinstance(error, _Failed) and error.__cause__ is not None:
+            raise error.__cause__
+        raise _of_reply(error, reply.outgoing.destination, subscription)
 
     # --- one message ----------------------------------------------------------------------------
 
     async def _pass(
-        self,
-        outgoing: Outgoing,
-        publisher: Publisher[Any] | None,
-        middleware: Sequence[Middleware],
-        queue: str | None,
+        self, message: ToSend, middleware: Sequence[Middleware], queue: str | None
     ) -> Receipt:
         """Through the middleware, and to the sink."""
         if not middleware:
-            return await self._send(outgoing, publisher)
+            return await self._send(message.outgoing, message)
         key = (queue, *map(id, middleware))
         if (chain := self._chains.get(key)) is None:
             around = Surroundings(queue, self._clock, self._hooks, _no_outcome)
             chain = self._chains[key] = Chain(
                 layers(middleware, "publish", around), self._send, _receipt
             )
-        receipt: Receipt = await chain.run(outgoing, publisher)
+        receipt: Receipt = await chain.run(message.outgoing, message)
         return receipt
 
-    async def _send(self, outgoing: Outgoing, publisher: Publisher[Any] | None) -> Receipt:
+    async def _send(self, outgoing: Outgoing, message: ToSend) -> Receipt:
+        """Send what has become of a message on its way through the middleware."""
+        outgoing = message.fitted(outgoing)
+        to, publisher = outgoing.destination, message.publisher
+        own: SinkOptions = publisher.options if publisher is not None else {}
+        if (
+            is_fifo(to)
+            and not (outgoing.group_id or outgoing.tenant)
+            and own.get("group_id") is None
+        ):
+            raise UsageError(
+                f"{to} is a FIFO {_kind(to)}, and the message has no group: give group_id"
+            )
         options: SendOptions = {
             "group_id": outgoing.group_id,
             "deduplication_id": outgoing.deduplication_id,
@@ -222,15 +238,14 @@ class Outlet:
             "tenant": outgoing.tenant,
             "subject": outgoing.subject,
         }
-        # a full sink is no failure of the message that is being handled: it waits for room
-        wait = publisher.options.get("wait", True) if publisher is not None else True
-        sink = self.sink(outgoing.destination, publisher)
         try:
-            return await sink.send(outgoing.body, wait=wait, **options)
+            # a full sink is no failure of the message that is being handled: it waits for room
+            return await self.sink(to, publisher).send(
+                outgoing.body, wait=own.get("wait", True), **options
+            )
         except (QueueDoesNotExist, TopicDoesNotExist) as error:  # AWS does not say which
-            named = copy(error)
-            named.message = f"{outgoing.destination}: {error.message}"
-            raise named from error
+            text = f"the {_kind(to)} {to} does not exist; create it, or correct its name"
+            raise told_of(error, text) from error.__cause__
 
     async def _in_time(self, sending: Coroutine[Any, Any, R]) -> R:
         """The result. Outside of handlers nobody else may be there to move a virtual clock."""
@@ -248,6 +263,22 @@ class Outlet:
 
 class _Failed(PumphouseError):
     """Something failed that is no `PumphouseError`: its cause."""
+
+
+def _kind(to: str | Topic) -> str:
+    return "topic" if isinstance(to, Topic) else "queue"
+
+
+def _of_reply(error: PumphouseError, to: str | Topic, subscription: Subscription) -> PumphouseError:
+    """Why a reply was not published, for those who read it in the log or with the dead letter."""
+    text = error.message if isinstance(error, ServiceError) else str(error)
+    text = f"a reply of {subscription.plan.name} to {to}: {text}"
+    if isinstance(error, QueueDoesNotExist | TopicDoesNotExist):
+        text += (
+            f" (app.publisher({to if isinstance(to, Topic) else str(to)!r}) declares it, and then "
+            "the start and `pumphouse check` look it up)"
+        )
+    return told_of(error, text)
 
 
 def _with_correlation(add: AddAttributes | None) -> AddAttributes:

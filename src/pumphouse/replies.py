@@ -21,10 +21,29 @@ from pumphouse.subscriber.subscription import Subscription
 
 
 class ToSend(NamedTuple):
-    """One message, and the publisher that it belongs to, if any."""
+    """One message as it was made, and the publisher that it belongs to, if any. `group_id` and
+    `deduplication_id` are what it gets at a FIFO destination where it has none."""
 
     outgoing: Outgoing
-    publisher: Publisher[Any] | None
+    publisher: Publisher[Any] | None = None
+    group_id: str | None = None
+    deduplication_id: str | None = None
+
+    def fitted(self, outgoing: Outgoing) -> Outgoing:
+        """The message with the ids that its destination takes. A middleware may have moved it to
+        one of the other kind: standard queues and topics know no deduplication, so the id is left
+        out that it had for a FIFO one; one that was given for a standard one is refused there."""
+        if is_fifo(outgoing.destination):
+            if self.deduplication_id is None:
+                return outgoing
+            return replace(
+                outgoing,
+                group_id=outgoing.group_id or self.group_id,
+                deduplication_id=outgoing.deduplication_id or self.deduplication_id,
+            )
+        if outgoing.deduplication_id is not None and is_fifo(self.outgoing.destination):
+            return replace(outgoing, deduplication_id=None)
+        return outgoing
 
 
 def replies_of(subscription: Subscription, value: object, message: Message) -> list[ToSend] | None:
@@ -68,8 +87,7 @@ def _targets(subscription: Subscription, reply: Reply) -> Iterator[ToSend]:
     publishers = _publishers(subscription)
     if subscription.publish is None and not publishers:
         raise UsageError(
-            f"handler {subscription.plan.name} returned a Reply, and nothing says where it goes: "
-            "give Reply(to=…), or the subscription publish=…"
+            "nothing says where it goes: give Reply(to=…), or the subscription publish=…"
         )
     if subscription.publish is not None:
         yield _message(reply, subscription.publish)
@@ -97,15 +115,10 @@ def _publishers(subscription: Subscription) -> tuple[Publisher[Any], ...]:
 
 
 def _with_ids(reply: ToSend, message: Message, number: int) -> ToSend:
-    """On a FIFO queue: the group of the message, and an id that every attempt makes anew."""
-    outgoing = reply.outgoing
-    if not is_fifo(outgoing.destination):
-        return reply
+    """With the ids for a FIFO destination: the group of the message, and a deduplication id that
+    every attempt makes anew."""
     nth = f"-{number}" if number else ""
-    return reply._replace(
-        outgoing=replace(
-            outgoing,
-            group_id=outgoing.group_id or message.group_id,
-            deduplication_id=outgoing.deduplication_id or f"reply-{message.message_id}{nth}",
-        )
+    reply = reply._replace(
+        group_id=message.group_id, deduplication_id=f"reply-{message.message_id}{nth}"
     )
+    return reply._replace(outgoing=reply.fitted(reply.outgoing))

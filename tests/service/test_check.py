@@ -770,6 +770,20 @@ async def test_deduplication_by_content_that_has_no_effect(account: Account) -> 
     await only(app, account, "PH405")
 
 
+async def test_replies_to_destinations_that_nothing_declares(account: Account) -> None:
+    async def answer(body: str) -> list[Reply]:
+        return [Reply(body, to="elsewhere")]
+
+    await sound(account)
+    app = App("shop")
+    app.subscriber("orders", max_attempts=5, dead_letter="spent")(answer)
+    assert "app.publisher" in (await only(app, account, "PH407")).remedy
+    app.publisher("elsewhere")
+    await only(app, account, "PH401")
+    await make(account, "elsewhere")
+    assert await check(app, account) == []
+
+
 async def test_what_is_published_is_not_what_is_handled(account: Account) -> None:
     await sound(account)
 

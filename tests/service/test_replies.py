@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from pumphouse import Account, App, Message, Reply, Retry, VirtualClock
+from pumphouse import Account, App, Message, Outgoing, Reply, Retry, Topic, VirtualClock
 from pumphouse.model import CORRELATION_HEADER
 from pumphouse.protocol.operations import DeleteMessageBatch, SendMessage, SendMessageBatch
 from support.service import deleted, make_queue, send
@@ -23,6 +23,9 @@ class Order:
 @dataclass
 class Shipped:
     id: int
+
+
+_HERE = "test_a_reply_that_can_not_be_sent_is_a_failed_attempt_and_not_lost"
 
 
 def bodies(account: Account, queue: str) -> list[str]:
@@ -176,7 +179,12 @@ async def test_no_replies_at_all() -> None:
         (Reply(object(), to="out"), "can't be written as JSON"),
         (Reply("x", to="out.fifo"), "give group_id"),
         (Reply("x", to="out.fifo", group_id="g", delay_seconds=3), "takes no delay"),
-        (Reply("x", to="missing"), "QueueDoesNotExist: missing: The specified queue does not"),
+        (Reply("x", to="missing"), "to missing: the queue missing does not exist; create it"),
+        (Reply("x", to="missing"), "app.publisher('missing') declares it"),
+        (Reply("x", to="missing.fifo", group_id="g"), "the queue missing.fifo does not exist"),
+        (Reply("x", to="missing.fifo"), "a FIFO queue, and the message has no group: give group"),
+        (Reply("x", to=Topic("missing")), "the topic missing does not exist; create it"),
+        (Reply("x", to="out", deduplication_id="d"), "takes no deduplication id"),
         (Reply("x", to="  "), "needs a name"),
     ],
 )
@@ -196,8 +204,31 @@ async def test_a_reply_that_can_not_be_sent_is_a_failed_attempt_and_not_lost(
         await account.settle()
         (dead,) = account.sent("dead")
         assert dead.body == "keep me"
-        assert says in str(dead.attributes["pumphouse.reason"].string_value)
+        reason = str(dead.attributes["pumphouse.reason"].string_value)
+        assert says in reason
+        assert f"a reply of {handle.__name__}" in reason.replace(f"{_HERE}.", "")
         assert bodies(account, "out") == []
+
+
+async def test_a_destination_that_is_missing_holds_up_nothing_and_is_found_when_it_is_there() -> (
+    None
+):
+    app = App()
+
+    @app.subscriber("q", publish="out", retry=60)
+    async def handle(body: str) -> Reply:
+        return Reply(body, to="later.fifo", group_id="g") if body == "early" else Reply(body)
+
+    async with app.in_process() as account:
+        await account.send("q", "early")
+        for number in range(20):
+            await account.send("q", str(number))
+        await account.clock.advance(5)
+        assert sorted(bodies(account, "out"), key=int) == [str(number) for number in range(20)]
+        assert account.queue("q").in_flight + account.queue("q").delayed == 1, "it is kept"
+        await make_queue(account, "later.fifo")
+        await account.settle()
+        assert bodies(account, "later.fifo") == ["early"]
 
 
 async def test_a_coroutine_that_is_returned_and_not_awaited_is_a_failed_attempt() -> None:
@@ -216,6 +247,48 @@ async def test_a_coroutine_that_is_returned_and_not_awaited_is_a_failed_attempt(
         (dead,) = account.sent("dead")
     reason = dead.attributes["pumphouse.reason"].string_value
     assert "the handler returned a coroutine that nobody awaited" in reason
+
+
+async def test_middleware_moves_replies_between_fifo_and_standard_queues() -> None:
+    """The ids are those of where it arrives: dropped where there are none, and made where they are
+    needed, the same in every attempt."""
+    seen: list[tuple[str | None, str | None]] = []
+
+    class Moving:
+        async def publish(self, outgoing: Outgoing, call_next: Any) -> Any:
+            seen.append((outgoing.group_id, outgoing.deduplication_id))
+            to = {"a.fifo": "standard", "b": "b.fifo", "out": "out"}[str(outgoing.destination)]
+            return await call_next(replace(outgoing, destination=to))
+
+    app = App(middleware=[Moving()])
+    for name in ("standard", "b.fifo", "b", "out"):
+        app.publisher(name)
+    moved = app.publisher("a.fifo")
+
+    @app.subscriber("q.fifo", retry=1)
+    async def handle(body: str) -> list[Reply]:
+        moved = [Reply("1", to="a.fifo", deduplication_id="mine"), Reply("2", to="b")]
+        return [*moved, Reply("fails once", to="out")]
+
+    async with app.in_process() as account:
+        account.faults.fail_entries(
+            SendMessageBatch,
+            lambda entry: entry.message_body == "fails once",
+            code="InvalidMessageContents",
+            sender_fault=True,
+            times=3,
+        )
+        await account.send("q.fifo", "x", group_id="g")
+        await account.settle()
+        message_id = handle.calls[0].message.message_id
+        assert len(handle.calls) > 1
+        assert seen[:2] == [("g", "mine"), (None, None)]
+        assert [sent.body for sent in account.sent("standard")] == ["1"] * len(handle.calls)
+        assert [(each.group_id, each.deduplication_id) for each in account.sent("b.fifo")] == [
+            ("g", f"reply-{message_id}-1")
+        ]
+        await moved.publish("3", group_id="h", deduplication_id="d")
+        assert account.sent("standard")[-1].body == "3"
 
 
 async def test_a_value_with_nowhere_to_go_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -340,7 +413,8 @@ async def test_what_a_publisher_does_not_take_is_a_failed_attempt() -> None:
         await account.send("q", Order(1))
         await account.settle()
         reason = account.sent("dead")[0].attributes["pumphouse.reason"].string_value
-        assert reason == "UsageError: the publisher of 'out': it takes Shipped, not Order"
+        assert reason is not None
+        assert reason.endswith(".handle: the publisher of 'out': it takes Shipped, not Order")
         assert bodies(account, "out") == []
 
 

@@ -73,6 +73,7 @@ KINDS: dict[str, Kind] = {
     "PH404": Kind("warning", "larger messages are sent than are taken"),
     "PH405": Kind("info", "content-based deduplication has no effect"),
     "PH406": Kind("info", "what is published is not what the handler takes"),
+    "PH407": Kind("info", "replies say where they go, and nothing says it before"),
     # topics
     "PH501": Kind("error", "envelopes where none are expected, or none where they are"),
     "PH502": Kind("error", "the queue does not let the topic send"),

@@ -79,10 +79,22 @@ async def publishing_findings(
         findings += _groups(target)
         findings += _understood(target, cases)
     for case in cases:
+        if not targets and returns_of(case.subscription.plan.function).replies:
+            findings.append(_undeclared(case))
         if case.subscription.claim_check is not None and case.facts.known:
             check, largest = case.subscription.claim_check, case.facts.largest_bytes
             findings += _sizes(case.name, check, None, largest)
     return list(dict.fromkeys(findings))
+
+
+def _undeclared(case: Case) -> Finding:
+    return found(
+        "PH407",
+        case.name,
+        f"{case.subscription.plan.name} returns replies that say themselves where they go, and the "
+        "service declares no destination: none can be looked up before the first one is sent",
+        "declare each destination with app.publisher(…)",
+    )
 
 
 def _queue(queue: Queue, target: Target, facts: QueueFacts) -> Iterator[Finding]:

@@ -33,12 +33,14 @@ _UNIONS = (Union, types.UnionType)
 @dataclass(frozen=True, slots=True)
 class Returns:
     """`types` are those of plain replies, in the order of the annotation; `unknown` that there may
-    be others: a `Reply` says nothing of its body, and neither does a missing annotation. `several`
-    is whether a list or tuple of `Reply` is among what is returned."""
+    be others: a `Reply` says nothing of its body, and neither does a missing annotation. `replies`
+    is whether a `Reply` is among what is returned, and `several` whether a list or tuple of them
+    is."""
 
     types: tuple[Any, ...] = ()
     unknown: bool = False
     several: bool = False
+    replies: bool = False
 
 
 def is_record(kind: Any) -> bool:
@@ -73,14 +75,15 @@ def returns_of(function: Callable[..., Any]) -> Returns:
     except Exception:  # it was read at the declaration, as far as the parameters go
         annotation = Any
     found: list[Any] = []
-    unknown = several = False
+    unknown = several = replies = False
     for each in _parts(annotation):
         if each is Any or each is object or isinstance(each, TypeVar) or _is_reply(each):
             unknown = True
+            replies |= _is_reply(each)
             several |= each is not Reply and _is_reply(each)
         elif each not in found:
             found.append(each)
-    return Returns(tuple(found), unknown, several)
+    return Returns(tuple(found), unknown, several, replies)
 
 
 def _parts(annotation: Any) -> list[Any]:
