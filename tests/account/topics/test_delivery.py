@@ -20,8 +20,10 @@ from pumphouse.account import Account
 from pumphouse.account.topics.delivery_policy import (
     BadDeliveryPolicyError,
     RetryPlan,
+    check_subscription_policy,
+    check_topic_policy,
     effective_policy,
-    subscription_plan,
+    plan_of,
 )
 from pumphouse.account.topics.notifying import HttpDelivery, is_loopback
 from pumphouse.account.topics.signing import UNSIGNED, Signer, string_to_sign
@@ -38,6 +40,7 @@ from pumphouse.protocol.sns_operations import (
     ConfirmSubscription,
     CreateTopic,
     DeleteTopic,
+    GetSubscriptionAttributes,
     GetTopicAttributes,
     Publish,
     PublishBatch,
@@ -478,7 +481,9 @@ def test_which_endpoints_are_on_this_machine(url: str, loopback: bool) -> None:
 
 
 def plan(**rules: Any) -> RetryPlan:
-    return subscription_plan("", json.dumps({"healthyRetryPolicy": rules}))
+    policy = json.dumps({"healthyRetryPolicy": rules})
+    check_subscription_policy("", policy)
+    return plan_of("", policy)
 
 
 def test_the_phases_of_a_delivery_policy() -> None:
@@ -521,11 +526,113 @@ def test_every_function_grows_from_the_least_to_the_greatest(function: str) -> N
         '{"healthyRetryPolicy": {"numRetries": 100, "minDelayTarget": 60, "maxDelayTarget": 60}}',
         '{"healthyRetryPolicy": {"other": 1}}',
         '{"healthyRetryPolicy": []}',
+        '{"healthyRetryPolicy": {"minDelayTarget": 0}}',
+        '{"healthyRetryPolicy": {"maxDelayTarget": 3601}}',
+        '{"sicklyRetryPolicy": 1}',
+        '{"throttlePolicy": {"maxReceivesPerSecond": 0}}',
+        '{"throttlePolicy": {"maxReceivesPerSecond": true}}',
+        '{"throttlePolicy": {"other": 1}}',
+        '{"requestPolicy": 5}',
+        '{"requestPolicy": {"headerContentType": 5}}',
+        '{"requestPolicy": {"headerContentType": "nonsense"}}',
+        '{"requestPolicy": {"headerContentType": "text/plain\\r\\nx: y"}}',
+        '{"requestPolicy": {"other": "text/plain"}}',
+        '{"guaranteed": 1}',
     ],
 )
 def test_a_delivery_policy_that_can_not_be_used(policy: str) -> None:
     with pytest.raises(BadDeliveryPolicyError):
-        subscription_plan("", policy)
+        check_subscription_policy("", policy)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "nonsense",
+        "[]",
+        '{"unknown": 1}',
+        '{"http": []}',
+        '{"http": {"unknown": 1}}',
+        '{"http": {"defaultHealthyRetryPolicy": {"minDelayTarget": 0}}}',
+        '{"http": {"defaultSicklyRetryPolicy": "x"}}',
+        '{"http": {"defaultRequestPolicy": "x"}}',
+        '{"http": {"defaultRequestPolicy": {"headerContentType": ["text/plain"]}}}',
+        '{"http": {"defaultThrottlePolicy": {"maxReceivesPerSecond": -1}}}',
+        '{"http": {"disableSubscriptionOverrides": "true"}}',
+    ],
+)
+async def test_a_topics_delivery_policy_that_can_not_be_used(account: Account, policy: str) -> None:
+    topic = await make(account)
+    with pytest.raises(BadDeliveryPolicyError):
+        check_topic_policy(policy)
+    with pytest.raises(RefusedError) as raised:
+        await account.execute(SetTopicAttributes(topic, "DeliveryPolicy", policy))
+    assert raised.value.message.startswith("Invalid parameter: DeliveryPolicy: ")
+    assert "DeliveryPolicy" not in (await account.execute(GetTopicAttributes(topic))).attributes
+
+
+async def test_a_delivery_policy_is_refused_in_aws_words(account: Account) -> None:
+    topic = await make(account)
+    policy = '{"healthyRetryPolicy": {"numRetries": 0, "minDelayTarget": 0, "maxDelayTarget": 0}}'
+    with pytest.raises(RefusedError) as raised:
+        await account.execute(Subscribe(topic, "http", HOOK, {"DeliveryPolicy": policy}))
+    assert raised.value.message == (
+        "Invalid parameter: Attributes Reason: DeliveryPolicy: "
+        "healthyRetryPolicy.minDelayTarget must be greater than or equal to 1"
+    )
+
+
+async def test_a_delivery_policy_that_was_shown_can_be_set_again(account: Account) -> None:
+    topic = await make(account)
+    asked = Subscribe(topic, "http", HOOK, {}, return_subscription_arn=True)
+    subscription = str((await account.execute(asked)).subscription_arn)
+
+    async def shown() -> tuple[dict[str, str], dict[str, str]]:
+        return (
+            (await account.execute(GetTopicAttributes(topic))).attributes,
+            (await account.execute(GetSubscriptionAttributes(subscription))).attributes,
+        )
+
+    before = await shown()
+    policies = [each["EffectiveDeliveryPolicy"] for each in before]
+    await account.execute(SetTopicAttributes(topic, "DeliveryPolicy", policies[0]))
+    await account.execute(SetSubscriptionAttributes(subscription, "DeliveryPolicy", policies[1]))
+    after = await shown()
+    assert [each["DeliveryPolicy"] for each in after] == policies
+    assert [each["EffectiveDeliveryPolicy"] for each in after] == policies
+
+
+async def test_what_is_in_force_follows_the_topics_policy(account: Account) -> None:
+    topic = await make(account)
+    own = json.dumps({"healthyRetryPolicy": {"numRetries": 2}})
+    asked = Subscribe(topic, "http", HOOK, {"DeliveryPolicy": own}, return_subscription_arn=True)
+    subscription = str((await account.execute(asked)).subscription_arn)
+
+    async def in_force(**http: Any) -> tuple[int, int, str]:
+        policy = json.dumps({"http": http})
+        await account.execute(SetTopicAttributes(topic, "DeliveryPolicy", policy))
+        attributes = (await account.execute(GetSubscriptionAttributes(subscription))).attributes
+        shown = json.loads(attributes["EffectiveDeliveryPolicy"])
+        plan = account.topics.subscriptions[subscription].plan
+        rules, request = shown["healthyRetryPolicy"], shown["requestPolicy"]
+        assert (plan.retries, plan.least_seconds, plan.content_type) == (
+            rules["numRetries"],
+            rules["minDelayTarget"],
+            request["headerContentType"],
+        )
+        return plan.retries, plan.least_seconds, plan.content_type
+
+    rules = {"numRetries": 7, "minDelayTarget": 5}
+    xml = {"headerContentType": "application/xml"}
+    text = "text/plain; charset=UTF-8"
+    assert await in_force() == (2, 20, text)
+    assert await in_force(defaultHealthyRetryPolicy=rules) == (2, 5, text)
+    assert await in_force(defaultHealthyRetryPolicy=rules, disableSubscriptionOverrides=True) == (
+        7,
+        5,
+        text,
+    )
+    assert await in_force(defaultRequestPolicy=xml) == (2, 20, "application/xml")
 
 
 async def test_a_topics_policy_holds_where_a_subscription_has_none(

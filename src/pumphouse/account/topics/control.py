@@ -17,8 +17,10 @@ from pumphouse.account.topics.references import check_arn, find_topic, invalid, 
 from pumphouse.account.topics.settings import (
     DEFAULT_MESSAGE_BYTES,
     MAX_LARGE_MESSAGE_SUBSCRIPTIONS,
+    OUT_OF_SCOPE,
     TopicSettings,
     created,
+    is_policy_action,
 )
 from pumphouse.account.topics.topic import Topic
 from pumphouse.errors import ServiceError
@@ -26,7 +28,6 @@ from pumphouse.protocol.faults import fault
 from pumphouse.protocol.names import TopicName, partition_of
 from pumphouse.protocol.operations import DONE, Done, Operation
 from pumphouse.protocol.sns_operations import (
-    SNS_OPERATIONS,
     AddTopicPermission,
     CreateTopic,
     CreateTopicResult,
@@ -80,10 +81,14 @@ def create_topic(scope: Scope, operation: CreateTopic) -> CreateTopicResult:
 
 
 def delete_topic(scope: Scope, operation: DeleteTopic) -> Done:
-    """The topic is gone at once; one that is not there is no fault."""
+    """The topic is gone at once; one that is not there is no fault, one that has an archive is."""
     topic = find_topic(scope, operation.topic_arn)
     if topic is None:
         return DONE
+    if topic.settings.archive_policy:
+        raise fault(
+            "InvalidState", "Invalid state: Cannot delete a topic with an ArchivePolicy", "sns"
+        )
     home = scope.account.within(region=topic.name.region, account_id=topic.name.account_id)
     del home.topics[topic.name.name]
     scope.topics_by_arn.pop(topic.arn, None)
@@ -219,8 +224,8 @@ def add_permission(scope: Scope, operation: AddTopicPermission) -> Done:
         raise invalid("Statement already exists")
     if not operation.label or not operation.aws_account_id or not actions:
         raise invalid("Label, AWSAccountId and ActionName must not be empty")
-    if not all(action in SNS_OPERATIONS or action == "*" for action in actions):
-        raise invalid("Policy statement action out of service scope!")
+    if not all(is_policy_action(action) for action in actions):
+        raise invalid(OUT_OF_SCOPE)
     partition = partition_of(topic.name.region)
     statements.append(
         {

@@ -2,12 +2,16 @@
 
 The phases are those of "Amazon SNS message delivery retries" in the developer guide: retries at
 once, retries the least delay apart, retries whose delay grows, retries the greatest delay apart.
+A topic's policy is for all its subscriptions, one of a subscription's own goes over it. Policies
+are kept as texts, and what is in force is worked out from both when it is wanted.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 MAX_RETRIES = 100
@@ -24,6 +28,12 @@ _DEFAULT: dict[str, Any] = {
 }
 _FUNCTIONS = ("linear", "arithmetic", "geometric", "exponential")
 CONTENT_TYPE = "text/plain; charset=UTF-8"
+_REQUEST: dict[str, Any] = {"headerContentType": CONTENT_TYPE}
+_TYPE = re.compile(
+    r"(?:text/(?:css|csv|html|plain|xml)"
+    r"|application/(?:atom\+xml|json|octet-stream|soap\+xml|x-www-form-urlencoded|xml))"
+    r"(?: *; *charset=[a-z0-9._-]{1,40})?"
+)
 
 
 class BadDeliveryPolicyError(Exception):
@@ -40,12 +50,11 @@ class RetryPlan(NamedTuple):
     least_seconds: int
     greatest_seconds: int
     function: str
-    content_type: str = CONTENT_TYPE
+    content_type: str
 
     @classmethod
-    def of(cls, http: dict[str, Any]) -> RetryPlan:
-        """The plan of the `http` part of an effective delivery policy."""
-        rules = http["defaultHealthyRetryPolicy"]
+    def of(cls, rules: dict[str, Any], request: dict[str, Any]) -> RetryPlan:
+        """The plan of a whole retry policy and a whole request policy."""
         return cls(
             rules["numRetries"],
             rules["numNoDelayRetries"],
@@ -54,7 +63,7 @@ class RetryPlan(NamedTuple):
             rules["minDelayTarget"],
             rules["maxDelayTarget"],
             rules["backoffFunction"],
-            http.get("defaultRequestPolicy", {}).get("headerContentType", CONTENT_TYPE),
+            request["headerContentType"],
         )
 
     def delays(self) -> Iterator[float]:
@@ -81,50 +90,90 @@ class RetryPlan(NamedTuple):
         return low + (high - low) * share
 
 
+# --- what is in force ---------------------------------------------------------------------------
+
+
 def effective_policy(text: str) -> dict[str, Any]:
     """A topic's delivery policy with the defaults that it leaves."""
-    http = (json.loads(text) if text else {}).get("http") or {}
-    request = http.get("defaultRequestPolicy") or {}
+    http = _part(_object(text) if text else {}, "http")
     return {
         "http": {
-            "defaultHealthyRetryPolicy": _DEFAULT | (http.get("defaultHealthyRetryPolicy") or {}),
-            "disableSubscriptionOverrides": http.get("disableSubscriptionOverrides", False),
-            "defaultRequestPolicy": {
-                "headerContentType": request.get("headerContentType", CONTENT_TYPE)
-            },
+            "defaultHealthyRetryPolicy": _DEFAULT | _given(http, "defaultHealthyRetryPolicy"),
+            "disableSubscriptionOverrides": bool(http.get("disableSubscriptionOverrides")),
+            "defaultRequestPolicy": _REQUEST | _given(http, "defaultRequestPolicy"),
         }
     }
 
 
-def parse_topic_policy(text: str) -> None:
+def subscription_policy(topic: str, text: str) -> dict[str, Any]:
+    """What is in force for a subscription: its own policy over its topic's, which may forbid it."""
+    http = effective_policy(topic)["http"]
+    own = _object(text) if text and not http["disableSubscriptionOverrides"] else {}
+    return {
+        "healthyRetryPolicy": http["defaultHealthyRetryPolicy"] | _given(own, "healthyRetryPolicy"),
+        "sicklyRetryPolicy": None,
+        "throttlePolicy": own.get("throttlePolicy"),
+        "requestPolicy": http["defaultRequestPolicy"] | _given(own, "requestPolicy"),
+        "guaranteed": False,
+    }
+
+
+@lru_cache(maxsize=256)
+def plan_of(topic: str, text: str) -> RetryPlan:
+    """How deliveries to a subscription are tried, by its topic's delivery policy and its own."""
+    policy = subscription_policy(topic, text)
+    return RetryPlan.of(policy["healthyRetryPolicy"], policy["requestPolicy"])
+
+
+def _given(policy: dict[str, Any], name: str) -> dict[str, Any]:
+    """What a part of a policy says; null is how a policy that was shown says nothing."""
+    return {key: value for key, value in _part(policy, name).items() if value is not None}
+
+
+# --- what can be set ----------------------------------------------------------------------------
+
+
+def check_topic_policy(text: str) -> None:
     """Raise `BadDeliveryPolicyError` for a topic's policy that can't be used."""
     policy = _object(text)
-    http = policy.get("http", {})
-    if not isinstance(http, dict):
-        raise BadDeliveryPolicyError("http must be an object")
-    _check_retry(http.get("defaultHealthyRetryPolicy"))
+    _check_members(policy, ("http",))
+    http = _part(policy, "http")
+    _check_members(http, _TOPIC_MEMBERS)
+    for name in ("defaultHealthyRetryPolicy", "defaultSicklyRetryPolicy"):
+        _check_retry(http, f"http.{name}", _DEFAULT)
+    _check_throttle(http, "http.defaultThrottlePolicy")
+    _check_request(http, "http.defaultRequestPolicy")
+    if not isinstance(http.get("disableSubscriptionOverrides") or False, bool):
+        raise BadDeliveryPolicyError("http.disableSubscriptionOverrides must be true or false")
 
 
-def subscription_plan(topic: str, text: str) -> RetryPlan:
-    """The plan of a subscription with a delivery policy of its own over its topic's.
+def check_subscription_policy(topic: str, text: str) -> None:
+    """Raise `BadDeliveryPolicyError` for a subscription's policy that can't be used."""
+    policy = _object(text)
+    _check_members(policy, _SUBSCRIPTION_MEMBERS)
+    base = effective_policy(topic)["http"]["defaultHealthyRetryPolicy"]
+    for name in ("healthyRetryPolicy", "sicklyRetryPolicy"):
+        _check_retry(policy, name, base)
+    _check_throttle(policy, "throttlePolicy")
+    _check_request(policy, "requestPolicy")
+    if not isinstance(policy.get("guaranteed") or False, bool):
+        raise BadDeliveryPolicyError("guaranteed must be true or false")
 
-    Raises `BadDeliveryPolicyError` for a policy that can't be used.
-    """
-    http = effective_policy(topic)["http"]
-    if text and not http["disableSubscriptionOverrides"]:
-        policy = _object(text)
-        if unknown := policy.keys() - {
-            "healthyRetryPolicy",
-            "sicklyRetryPolicy",
-            "throttlePolicy",
-            "guaranteed",
-            "requestPolicy",
-        }:
-            raise BadDeliveryPolicyError(f"Unexpected JSON member: {min(unknown)}")
-        _check_retry(policy.get("healthyRetryPolicy"))
-        http["defaultHealthyRetryPolicy"] |= policy.get("healthyRetryPolicy") or {}
-        http["defaultRequestPolicy"] |= policy.get("requestPolicy") or {}
-    return RetryPlan.of(http)
+
+_TOPIC_MEMBERS = (
+    "defaultHealthyRetryPolicy",
+    "defaultSicklyRetryPolicy",
+    "defaultThrottlePolicy",
+    "defaultRequestPolicy",
+    "disableSubscriptionOverrides",
+)
+_SUBSCRIPTION_MEMBERS = (
+    "healthyRetryPolicy",
+    "sicklyRetryPolicy",
+    "throttlePolicy",
+    "requestPolicy",
+    "guaranteed",
+)
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -137,30 +186,69 @@ def _object(text: str) -> dict[str, Any]:
     return policy
 
 
-def _check_retry(rules: Any) -> None:
-    if rules is None:
+def _part(policy: dict[str, Any], path: str) -> dict[str, Any]:
+    """A member that is an object; one that is left out, or null, is empty."""
+    part = policy.get(path.rpartition(".")[2])
+    if part is None:
+        return {}
+    if not isinstance(part, dict):
+        raise BadDeliveryPolicyError(f"{path} must be a JSON object")
+    return part
+
+
+def _check_members(policy: dict[str, Any], known: Collection[str]) -> None:
+    if unknown := sorted(policy.keys() - set(known)):
+        raise BadDeliveryPolicyError(f"Unexpected JSON member: {unknown[0]}")
+
+
+def _check_number(path: str, value: Any, low: int, high: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadDeliveryPolicyError(f"{path} must be an integer")
+    if value < low:
+        raise BadDeliveryPolicyError(f"{path} must be greater than or equal to {low}")
+    if value > high:
+        raise BadDeliveryPolicyError(f"{path} must be less than or equal to {high}")
+
+
+def _check_retry(policy: dict[str, Any], path: str, base: dict[str, Any]) -> None:
+    _check_members(_part(policy, path), _DEFAULT)
+    rules = _given(policy, path)
+    if not rules:
         return
-    if not isinstance(rules, dict):
-        raise BadDeliveryPolicyError("a retry policy must be an object")
     for name, value in rules.items():
         if name == "backoffFunction":
             if value not in _FUNCTIONS:
                 raise BadDeliveryPolicyError(
-                    f"backoffFunction must be one of {', '.join(_FUNCTIONS)}"
+                    f"{path}.backoffFunction the value [{value}] is not a valid backoff function"
                 )
-        elif name not in _DEFAULT:
-            raise BadDeliveryPolicyError(f"Unexpected JSON member: {name}")
-        elif not isinstance(value, int) or isinstance(value, bool):
-            raise BadDeliveryPolicyError(f"{name} must be a whole number")
-        elif not 0 <= value <= (MAX_DELAY_SECONDS if name.endswith("Target") else MAX_RETRIES):
-            raise BadDeliveryPolicyError(f"{name} is out of range")
-    full = _DEFAULT | rules
+        elif name.endswith("Target"):
+            _check_number(f"{path}.{name}", value, 1, MAX_DELAY_SECONDS)
+        else:
+            _check_number(f"{path}.{name}", value, 0, MAX_RETRIES)
+    full = base | rules
     if full["minDelayTarget"] > full["maxDelayTarget"]:
-        raise BadDeliveryPolicyError("minDelayTarget must not be more than maxDelayTarget")
-    if (
-        full["numNoDelayRetries"] + full["numMinDelayRetries"] + full["numMaxDelayRetries"]
-        > (full["numRetries"])
-    ):
-        raise BadDeliveryPolicyError("numRetries must not be less than the retries of the phases")
-    if sum(RetryPlan.of({"defaultHealthyRetryPolicy": full}).delays()) > MAX_DELAY_SECONDS:
-        raise BadDeliveryPolicyError(f"the retries take more than {MAX_DELAY_SECONDS} seconds")
+        raise BadDeliveryPolicyError(
+            f"{path}.maxDelayTarget must be greater than or equal to minDelayTarget"
+        )
+    phases = ("numMinDelayRetries", "numNoDelayRetries", "numMaxDelayRetries")
+    if sum(full[phase] for phase in phases) > full["numRetries"]:
+        raise BadDeliveryPolicyError(
+            f"{path}.numRetries must be greater than or equal to total of numMinDelayRetries, "
+            "numNoDelayRetries and numMaxDelayRetries"
+        )
+    if sum(RetryPlan.of(full, _REQUEST).delays()) > MAX_DELAY_SECONDS:
+        raise BadDeliveryPolicyError(f"{path}: the retries take more than {MAX_DELAY_SECONDS} s")
+
+
+def _check_throttle(policy: dict[str, Any], path: str) -> None:
+    _check_members(_part(policy, path), ("maxReceivesPerSecond",))
+    for name, value in _given(policy, path).items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise BadDeliveryPolicyError(f"{path}.{name} must be >= 1")
+
+
+def _check_request(policy: dict[str, Any], path: str) -> None:
+    _check_members(_part(policy, path), _REQUEST)
+    for name, value in _given(policy, path).items():
+        if not isinstance(value, str) or _TYPE.fullmatch(value.lower()) is None:
+            raise BadDeliveryPolicyError(f"{path}.{name} is no content type that is supported")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pumphouse.account.topics.delivery_policy import RetryPlan
 from pumphouse.account.topics.envelope import confirmation
 from pumphouse.account.topics.notifying import HttpDelivery
 from pumphouse.account.topics.store import Undelivered
@@ -21,10 +20,6 @@ if TYPE_CHECKING:
 USER_AGENT = "Amazon Simple Notification Service Agent"
 
 
-def is_http(subscription: Subscription) -> bool:
-    return subscription.protocol in ("http", "https")
-
-
 def ask(scope: Scope, subscription: Subscription) -> None:
     """Ask an endpoint to confirm its subscription."""
     _confirmation(scope, subscription, "SubscriptionConfirmation")
@@ -32,14 +27,14 @@ def ask(scope: Scope, subscription: Subscription) -> None:
 
 def tell_end(scope: Scope, subscription: Subscription) -> None:
     """Tell an endpoint that its subscription has ended, with a token that brings it back."""
-    if not is_http(subscription):
+    if not subscription.is_http:
         return
     scope.account.topics.give_token(subscription)
     _confirmation(scope, subscription, "UnsubscribeConfirmation")
 
 
 def _confirmation(scope: Scope, subscription: Subscription, kind: str) -> None:
-    if not is_http(subscription):
+    if not subscription.is_http:
         return
     topics = scope.account.topics
     message_id = scope.account.next_message_id()
@@ -53,7 +48,7 @@ def _confirmation(scope: Scope, subscription: Subscription, kind: str) -> None:
         _headers(subscription, kind, message_id, with_arn=kind != "SubscriptionConfirmation"),
         body.encode(),
     )
-    topics.notifier.notify(delivery, _plan(subscription), failed)
+    topics.notifier.notify(delivery, subscription.plan, failed)
 
 
 def notify(
@@ -68,11 +63,7 @@ def notify(
     if subscription.raw:
         headers["x-amz-sns-rawdelivery"] = "true"
     delivery = HttpDelivery(subscription.endpoint, headers, body.encode())
-    scope.account.topics.notifier.notify(delivery, _plan(subscription), failed)
-
-
-def _plan(subscription: Subscription) -> RetryPlan:
-    return subscription.plan or subscription.topic.settings.retry_plan
+    scope.account.topics.notifier.notify(delivery, subscription.plan, failed)
 
 
 def _headers(
@@ -82,7 +73,7 @@ def _headers(
         "x-amz-sns-message-type": kind,
         "x-amz-sns-message-id": message_id,
         "x-amz-sns-topic-arn": subscription.topic.arn,
-        "Content-Type": _plan(subscription).content_type,
+        "Content-Type": subscription.plan.content_type,
         "User-Agent": USER_AGENT,
         "Accept-Encoding": "gzip,deflate",
     }

@@ -186,7 +186,7 @@ class Publication:
                 continue
             if subscription.protocol == "sqs":
                 self._to_queue(subscription)
-            elif http_endpoints.is_http(subscription):
+            elif subscription.is_http:
                 self._to_http(subscription)
 
     def _message(self, subscription: Subscription) -> str:

@@ -2,8 +2,9 @@
 
 `created` makes a new topic's settings, `TopicSettings.changed` those after `SetTopicAttributes`,
 `TopicSettings.differs` is what `CreateTopic` asks about a topic that exists, and `shown` is what
-`GetTopicAttributes` answers of them. Policies, encryption and feedback are stored and shown, not
-applied. The rules are those of "CreateTopic" and "SetTopicAttributes" in the API reference.
+`GetTopicAttributes` answers of them. Policies, encryption, feedback and archives are stored and
+shown, not applied. The rules are those of "CreateTopic" and "SetTopicAttributes" in the API
+reference; AWS words a fault of the former as one of `Attributes`, of the latter by its name.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ from msgspec.structs import replace
 
 from pumphouse.account.topics.delivery_policy import (
     BadDeliveryPolicyError,
-    RetryPlan,
+    check_topic_policy,
     effective_policy,
-    parse_topic_policy,
 )
 from pumphouse.errors import ServiceError
 from pumphouse.protocol.faults import fault
@@ -48,27 +48,37 @@ class TopicSettings(Struct, frozen=True, kw_only=True):
     fifo: bool = False
     content_based_deduplication: bool = False
     throughput_scope: str = "Topic"
+    archive_policy: str = ""
     others: dict[str, str] = {}
     named: frozenset[str] = frozenset()
     """The attributes that were set."""
 
-    @property
-    def retry_plan(self) -> RetryPlan:
-        """How HTTP deliveries are tried where a subscription has no policy of its own."""
-        return RetryPlan.of(effective_policy(self.delivery_policy)["http"])
-
     def changed(self, name: str, text: str) -> TopicSettings:
         """The settings after an attribute was set. Raises AWS's fault for what can't be."""
-        if name in ("FifoTopic", "TopicArn", "Owner"):
-            raise _unknown()
-        return _with(self, name, text)
+        try:
+            if name in ("FifoTopic", "TopicArn", "Owner"):
+                raise UnknownAttributeError
+            return _with(self, name, text)
+        except UnknownAttributeError:
+            raise _invalid("AttributeName") from None
+        except BadAttributeError as error:
+            raise _invalid(str(error)) from None
+
+    def with_all(self, attributes: Mapping[str, str]) -> TopicSettings:
+        """The settings with these attributes of a `CreateTopic`. Raises AWS's faults."""
+        settings = self
+        for name, text in attributes.items():
+            try:
+                settings = _with(settings, name, text)
+            except UnknownAttributeError:
+                raise _invalid(f"Attributes Reason: Unknown attribute {name}") from None
+            except BadAttributeError as error:
+                raise _invalid(f"Attributes Reason: {error}") from None
+        return settings
 
     def differs(self, attributes: Mapping[str, str]) -> bool:
         """Whether any of these attributes has another value here."""
-        wanted = self
-        for name, text in attributes.items():
-            wanted = _with(wanted, name, text)
-        return replace(wanted, named=self.named) != self
+        return replace(self.with_all(attributes), named=self.named) != self
 
     def shown(self) -> dict[str, str]:
         """The settings as `GetTopicAttributes` answers them; the policy is the topic's to show."""
@@ -81,6 +91,8 @@ class TopicSettings(Struct, frozen=True, kw_only=True):
         if self.fifo:
             found["FifoTopic"] = "true"
             found["ContentBasedDeduplication"] = _flag(self.content_based_deduplication)
+        if self.archive_policy:
+            found["ArchivePolicy"] = self.archive_policy
         others = {
             "SignatureVersion": self.signature_version,
             "MaximumMessageSize": str(self.maximum_message_size),
@@ -95,92 +107,158 @@ def created(name: str, attributes: Mapping[str, str]) -> TopicSettings:
     fifo = attributes.get("FifoTopic", "").lower() == "true"
     if not is_topic_name(name) or name.endswith(".fifo") is not fifo:
         raise fault("InvalidParameter", "Invalid parameter: Topic Name", "sns")
-    settings = TopicSettings(fifo=fifo)
-    for key, text in attributes.items():
-        settings = _with(settings, key, text)
-    return settings
+    return TopicSettings(fifo=fifo).with_all(attributes)
 
 
 # --- the rules, one for each attribute ----------------------------------------------------------
+
+
+class BadAttributeError(Exception):
+    """An attribute that can't be set so, in AWS's words."""
+
+
+class UnknownAttributeError(BadAttributeError):
+    """An attribute that is none, or none of this kind of topic."""
 
 
 def _with(settings: TopicSettings, name: str, text: str) -> TopicSettings:
     rule = _RULES.get(name)
     if rule is not None:
         changed: TopicSettings = replace(settings, **rule(settings, text))
-    elif name in ("KmsMasterKeyId", "TracingConfig", "ArchivePolicy", "DataProtectionPolicy") or (
-        _FEEDBACK.fullmatch(name)
-    ):
+    elif (check := _kept(name)) is not None:
+        check(name, text)
         others = {**settings.others, name: text}
         if not text:
             del others[name]
         changed = replace(settings, others=others)
     else:
-        raise _unknown()
+        raise UnknownAttributeError
     return replace(changed, named=changed.named | {name})
 
 
 def _display_name(settings: TopicSettings, text: str) -> dict[str, Any]:
     if len(text) > 100:
-        raise _invalid("DisplayName")
+        raise BadAttributeError("DisplayName")
     return {"display_name": text}
 
 
 def _policy(settings: TopicSettings, text: str) -> dict[str, Any]:
     if not text:
         return {"policy": ""}
-    try:
-        policy = json.loads(text)
-    except (ValueError, RecursionError):
-        policy = None
-    if not isinstance(policy, dict) or not isinstance(policy.get("Statement"), list | dict):
-        raise fault("InvalidParameter", "Invalid parameter: Policy Error: null", "sns")
+    policy = _object(text)
+    statements = policy.get("Statement") if policy is not None else None
+    if isinstance(statements, dict):
+        statements = [statements]
+    if not statements or not isinstance(statements, list):
+        raise BadAttributeError("Policy Error: null")
+    for statement in statements:
+        if not isinstance(statement, dict) or statement.get("Effect") not in ("Allow", "Deny"):
+            raise BadAttributeError("Policy Error: null")
+        actions = statement.get("Action", statement.get("NotAction"))
+        for action in actions if isinstance(actions, list) else [actions]:
+            if not isinstance(action, str):
+                raise BadAttributeError("Policy Error: null")
+            if not is_policy_action(action):
+                raise BadAttributeError(OUT_OF_SCOPE)
     return {"policy": text}
+
+
+OUT_OF_SCOPE = "Policy statement action out of service scope!"
+
+_POLICY_ACTIONS = frozenset(
+    {
+        "addpermission",
+        "deletetopic",
+        "getdataprotectionpolicy",
+        "gettopicattributes",
+        "listsubscriptionsbytopic",
+        "listtagsforresource",
+        "publish",
+        "putdataprotectionpolicy",
+        "receive",  # of the default policies of old
+        "removepermission",
+        "settopicattributes",
+        "subscribe",
+    }
+)
+
+
+def is_policy_action(action: str) -> bool:
+    """Whether a topic's policy may speak of an action ("Valid Amazon SNS policy actions")."""
+    name = action.lower().removeprefix("sns:")
+    return name in _POLICY_ACTIONS or "*" in name
 
 
 def _delivery_policy(settings: TopicSettings, text: str) -> dict[str, Any]:
     if text:
         try:
-            parse_topic_policy(text)
+            check_topic_policy(text)
         except BadDeliveryPolicyError as error:
-            raise _invalid("DeliveryPolicy", str(error)) from None
+            raise BadAttributeError(f"DeliveryPolicy: {error}") from None
     return {"delivery_policy": text}
 
 
+def _one_of(name: str, text: str, *values: str) -> str:
+    if text not in values:
+        known = f"{', '.join(values[:-1])} or {values[-1]}"
+        raise BadAttributeError(f"{name}: Invalid value [{text}]. Must be {known}.")
+    return text
+
+
 def _signature_version(settings: TopicSettings, text: str) -> dict[str, Any]:
-    if text not in ("1", "2"):
-        raise _invalid("SignatureVersion", f"Invalid value [{text}]. Must be 1 or 2.")
-    return {"signature_version": text}
+    return {"signature_version": _one_of("SignatureVersion", text, "1", "2")}
 
 
 def _maximum_message_size(settings: TopicSettings, text: str) -> dict[str, Any]:
     size = int(text) if text.isascii() and text.isdecimal() and len(text) < 12 else 0
     if not 1024 <= size <= MAX_MESSAGE_BYTES:
-        raise _invalid("MaximumMessageSize", f"Must be between 1024 and {MAX_MESSAGE_BYTES}.")
+        raise BadAttributeError(
+            f"MaximumMessageSize: Must be between 1024 and {MAX_MESSAGE_BYTES}."
+        )
     return {"maximum_message_size": size}
 
 
 def _fifo_topic(settings: TopicSettings, text: str) -> dict[str, Any]:
-    if text.lower() not in ("true", "false") or (text.lower() == "true") is not settings.fifo:
-        raise _invalid("FifoTopic")
+    is_fifo = _one_of("FifoTopic", text.lower(), "true", "false") == "true"
+    if is_fifo is not settings.fifo:
+        raise BadAttributeError("FifoTopic")
     return {}
 
 
 def _content_based(settings: TopicSettings, text: str) -> dict[str, Any]:
-    _only_fifo(settings, "ContentBasedDeduplication")
-    if text.lower() not in ("true", "false"):
-        raise _invalid("ContentBasedDeduplication")
-    return {"content_based_deduplication": text.lower() == "true"}
+    _only_fifo(settings)
+    value = _one_of("ContentBasedDeduplication", text.lower(), "true", "false")
+    return {"content_based_deduplication": value == "true"}
 
 
 def _throughput_scope(settings: TopicSettings, text: str) -> dict[str, Any]:
-    _only_fifo(settings, "FifoThroughputScope")
-    if text not in ("Topic", "MessageGroup"):
-        raise _invalid("FifoThroughputScope", "Must be Topic or MessageGroup.")
-    return {"throughput_scope": text}
+    _only_fifo(settings)
+    return {"throughput_scope": _one_of("FifoThroughputScope", text, "Topic", "MessageGroup")}
+
+
+def _archive_policy(settings: TopicSettings, text: str) -> dict[str, Any]:
+    """How many days messages are kept for, from 1 to 365; `{}` ends it."""
+    _only_fifo(settings)
+    policy = _object(text)
+    if policy is None:
+        raise BadAttributeError("ArchivePolicy: Unable to parse JSON")
+    if not policy:
+        return {"archive_policy": ""}
+    if "MessageRetentionPeriod" not in policy:
+        raise BadAttributeError("ArchivePolicy: JSON is missing required fields")
+    days = str(policy["MessageRetentionPeriod"])
+    if not (days.isascii() and days.isdecimal() and len(days) < 6 and 1 <= int(days) <= 365):
+        raise BadAttributeError("ArchivePolicy: MessageRetentionPeriod value is invalid")
+    return {"archive_policy": text}
+
+
+def _only_fifo(settings: TopicSettings) -> None:
+    if not settings.fifo:
+        raise UnknownAttributeError
 
 
 _RULES: dict[str, Callable[[TopicSettings, str], dict[str, Any]]] = {
+    "ArchivePolicy": _archive_policy,
     "ContentBasedDeduplication": _content_based,
     "DeliveryPolicy": _delivery_policy,
     "DisplayName": _display_name,
@@ -192,18 +270,43 @@ _RULES: dict[str, Callable[[TopicSettings, str], dict[str, Any]]] = {
 }
 
 
-def _only_fifo(settings: TopicSettings, name: str) -> None:
-    if not settings.fifo:
-        raise _invalid("AttributeName", f"{name} is an attribute of FIFO topics.")
+# --- attributes that are only kept ----------------------------------------------------------------
 
 
-def _unknown() -> ServiceError:
-    return fault("InvalidParameter", "Invalid parameter: AttributeName", "sns")
+def _kept(name: str) -> Callable[[str, str], object] | None:
+    """What checks an attribute that is only kept; None for what is none."""
+    if _FEEDBACK.fullmatch(name):
+        return _sample_rate if name.endswith("SampleRate") else _any_text
+    if name == "TracingConfig":
+        return _tracing
+    return _any_text if name in ("KmsMasterKeyId", "DataProtectionPolicy") else None
 
 
-def _invalid(name: str, reason: str = "") -> ServiceError:
-    detail = f" Reason: {reason}" if reason else ""
-    return fault("InvalidParameter", f"Invalid parameter: {name}{detail}", "sns")
+def _any_text(name: str, text: str) -> None:
+    """Whatever it says."""
+
+
+def _tracing(name: str, text: str) -> None:
+    _one_of(name, text, "PassThrough", "Active")
+
+
+def _sample_rate(name: str, text: str) -> None:
+    if not (text.isascii() and text.isdecimal() and len(text) < 4 and int(text) <= 100):
+        given = f"{text} " if text else ""
+        raise BadAttributeError(f"{name}: {given}value provided is not an integer between 0-100")
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """A JSON object; None for what is none."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _invalid(what: str) -> ServiceError:
+    return fault("InvalidParameter", f"Invalid parameter: {what}", "sns")
 
 
 def _flag(value: bool) -> str:

@@ -18,9 +18,9 @@ from pumphouse.account.topics.references import check_arn, invalid, subscription
 from pumphouse.account.topics.settings import (
     DEFAULT_MESSAGE_BYTES,
     MAX_LARGE_MESSAGE_SUBSCRIPTIONS,
+    BadAttributeError,
 )
 from pumphouse.account.topics.subscription_settings import (
-    BadAttributeError,
     differs,
     set_attributes,
 )

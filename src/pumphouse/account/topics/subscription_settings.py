@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pumphouse.account.topics.delivery_policy import BadDeliveryPolicyError, subscription_plan
+from pumphouse.account.topics.delivery_policy import (
+    BadDeliveryPolicyError,
+    check_subscription_policy,
+)
 from pumphouse.account.topics.filter_policy import ATTRIBUTES, BODY, FilterPolicy, compile_policy
 from pumphouse.account.topics.json_tokens import BadJsonError, parse_json
 from pumphouse.account.topics.patterns import BadPatternError
+from pumphouse.account.topics.settings import BadAttributeError
 from pumphouse.account.topics.topic import Subscription
-from pumphouse.protocol.names import parse_queue_arn
-
-
-class BadAttributeError(Exception):
-    """An attribute that can't be set so, in AWS's words."""
+from pumphouse.protocol.names import is_arn, parse_queue_arn
 
 
 def set_attributes(subscription: Subscription, attributes: Mapping[str, str]) -> None:
@@ -81,8 +81,7 @@ def _raw(subscription: Subscription, text: str) -> dict[str, Any]:
     raw = text.lower() == "true"
     if raw and subscription.protocol not in ("sqs", "http", "https", "firehose"):
         raise BadAttributeError(
-            "RawMessageDelivery: Raw message delivery is not supported by the protocol "
-            f"{subscription.protocol}"
+            f"Delivery protocol [{subscription.protocol}] does not support raw message delivery."
         )
     return {"raw": raw}
 
@@ -103,11 +102,23 @@ def _redrive_policy(subscription: Subscription, text: str) -> dict[str, Any]:
         policy = parse_json(text)
     except BadJsonError as error:
         raise BadAttributeError(f"RedrivePolicy: failed to parse JSON. {error}") from None
-    arn = policy.get("deadLetterTargetArn") if isinstance(policy, dict) else None
+    if not isinstance(policy, dict):
+        raise BadAttributeError("RedrivePolicy: invalid JSON.")
+    if unknown := sorted(policy.keys() - {"deadLetterTargetArn"}):
+        raise BadAttributeError(f"RedrivePolicy: invalid JSON. Attribute {unknown[0]} is unknown.")
+    if "deadLetterTargetArn" not in policy:
+        raise BadAttributeError("RedrivePolicy: Missing deadLetterTargetArn attribute")
+    arn = policy["deadLetterTargetArn"]
+    if not isinstance(arn, str) or not is_arn(arn) or len(arn.split(":")) < 6:
+        raise BadAttributeError("RedrivePolicy: deadLetterTargetArn is an invalid arn")
     try:
-        queue = parse_queue_arn(arn if isinstance(arn, str) else "")
+        queue = parse_queue_arn(arn)
     except ValueError:
-        raise BadAttributeError("RedrivePolicy: deadLetterTargetArn is an invalid arn") from None
+        raise BadAttributeError("RedrivePolicy: deadLetterTargetArn must be a SQS queue") from None
+    if queue.region != subscription.topic.name.region:
+        raise BadAttributeError(
+            "RedrivePolicy: deadLetterTargetArn must be in the same region as the subscription"
+        )
     if subscription.endpoint.endswith(".fifo") and not queue.is_fifo:
         raise BadAttributeError(
             "RedrivePolicy: must use a FIFO queue as DLQ for a FIFO Subscription to a FIFO Topic."
@@ -121,12 +132,12 @@ def _redrive_policy(subscription: Subscription, text: str) -> dict[str, Any]:
 
 def _delivery_policy(subscription: Subscription, text: str) -> dict[str, Any]:
     if not text:
-        return {"delivery_policy": "", "plan": None}
+        return {"delivery_policy": ""}
     try:
-        plan = subscription_plan(subscription.topic.settings.delivery_policy, text)
+        check_subscription_policy(subscription.topic.settings.delivery_policy, text)
     except BadDeliveryPolicyError as error:
         raise BadAttributeError(f"DeliveryPolicy: {error}") from None
-    return {"delivery_policy": text, "plan": plan}
+    return {"delivery_policy": text}
 
 
 def _role(subscription: Subscription, text: str) -> dict[str, Any]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pumphouse.account.deduplication import Deduplication
+from pumphouse.account.topics.delivery_policy import RetryPlan, plan_of, subscription_policy
 from pumphouse.account.topics.filter_policy import ATTRIBUTES, FilterPolicy
 from pumphouse.account.topics.settings import TopicSettings
 from pumphouse.protocol.names import TopicName, partition_of
-
-if TYPE_CHECKING:
-    from pumphouse.account.topics.delivery_policy import RetryPlan
 
 _DEFAULT_ACTIONS = (
     "GetTopicAttributes",
@@ -128,7 +126,6 @@ class Subscription:
         "orphaned",
         "owner",
         "pending",
-        "plan",
         "protocol",
         "raw",
         "redrive_policy",
@@ -149,13 +146,21 @@ class Subscription:
         self.redrive_policy = ""
         self.dead_letter_arn = ""
         self.delivery_policy = ""
-        self.plan: RetryPlan | None = None
         self.role_arn = ""
         self.token = ""
         self.pending = False
         self.authenticated = True
         self.orphaned: float | None = None
         """When its topic was deleted, on the clock's `monotonic()`."""
+
+    @property
+    def is_http(self) -> bool:
+        return self.protocol in ("http", "https")
+
+    @property
+    def plan(self) -> RetryPlan:
+        """How HTTP deliveries are tried, as its topic's policy and its own say now."""
+        return plan_of(self.topic.settings.delivery_policy, self.delivery_policy)
 
     def shown(self) -> dict[str, str]:
         """The attributes as `GetSubscriptionAttributes` answers them."""
@@ -174,6 +179,9 @@ class Subscription:
         if self.filter_policy is not None:
             found["FilterPolicy"] = self.filter_policy.text
             found["FilterPolicyScope"] = self.filter_scope
+        if self.is_http:
+            policy = subscription_policy(self.topic.settings.delivery_policy, self.delivery_policy)
+            found["EffectiveDeliveryPolicy"] = json.dumps(policy, separators=(",", ":"))
         others = {
             "RedrivePolicy": self.redrive_policy,
             "DeliveryPolicy": self.delivery_policy,
