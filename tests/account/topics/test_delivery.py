@@ -142,6 +142,16 @@ async def test_a_standard_topic_passes_on_the_group(account: Account) -> None:
         await account.execute(Publish("m", topic, message_deduplication_id="d"))
 
 
+async def test_a_fifo_topic_tells_a_standard_queue_no_group(account: Account) -> None:
+    topic = await make(account, "ordered.fifo", "plain", topic="topic.fifo", **FIFO_TOPIC)
+    await account.execute(Publish("m", topic, message_group_id="g"))
+    [message] = await received(account, "ordered.fifo")
+    assert message.attributes["MessageGroupId"] == "g"
+    [message] = await received(account, "plain")
+    assert "MessageGroupId" not in message.attributes
+    assert "MessageDeduplicationId" not in message.attributes
+
+
 async def test_what_fifo_and_standard_refuse_of_each_other(account: Account) -> None:
     standard = await make(account)
     fifo = await make(account, topic="topic.fifo", **FIFO_TOPIC)

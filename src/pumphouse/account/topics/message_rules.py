@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 
 from pumphouse.account.topics.references import invalid
 from pumphouse.account.topics.topic import Topic
@@ -25,6 +26,8 @@ from pumphouse.protocol.sns_operations import Publish, PublishBatchRequestEntry
 
 Request = Publish | PublishBatchRequestEntry
 
+MAX_SUBJECT = 100
+
 _NAME_CHARACTER = re.compile(r"[^A-Za-z0-9_.-]")
 _DATA_TYPE = re.compile(r"(String|Number|Binary)(?:\..+)?", re.DOTALL)
 _CHARACTERS = (
@@ -33,19 +36,12 @@ _CHARACTERS = (
 )
 
 
-def check_message(topic: Topic, request: Request, where: str = "messageAttributes") -> None:
-    """Raise AWS's error for a message that it does not take; its size is counted elsewhere.
+def check_parameters(topic: Topic, request: Request, where: str = "messageAttributes") -> None:
+    """Raise AWS's error for attributes that it does not take, and for a group id or deduplication
+    id that the topic can't have or lacks. A batch is refused as a whole for them.
 
     `where` is how AWS's validation names the message's attributes.
     """
-    if not request.message:
-        raise invalid("Empty message")
-    if forbidden_character(request.message) is not None:
-        raise invalid(f"Message Reason: {_CHARACTERS}")
-    if request.subject is not None:
-        _check_subject(request.subject)
-    if request.message_structure is not None and request.message_structure != "json":
-        raise invalid("MessageStructure Reason: Must be json")
     for name, attribute in (request.message_attributes or {}).items():
         _check_attribute(name, attribute, where)
     if request.message_group_id is not None:
@@ -59,6 +55,25 @@ def check_message(topic: Topic, request: Request, where: str = "messageAttribute
             "MessageDeduplicationId Reason: The request includes MessageDeduplicationId "
             "parameter that is not valid for this topic type"
         )
+
+
+def checked_messages(request: Request) -> dict[str, str]:
+    """The message for each protocol, under `default` the one for all others.
+
+    Raises AWS's error for a message or a subject that it does not take, which in a batch is that of
+    the entry alone. Sizes are counted elsewhere.
+    """
+    if not request.message:
+        raise invalid("Empty message")
+    if forbidden_character(request.message) is not None:
+        raise invalid(f"Message Reason: {_CHARACTERS}")
+    if request.subject is not None:
+        _check_subject(request.subject)
+    if request.message_structure is None:
+        return {"default": request.message}
+    if request.message_structure != "json":
+        raise invalid("MessageStructure Reason: Must be json")
+    return _by_protocol(request.message)
 
 
 def _check_fifo(topic: Topic, request: Request) -> None:
@@ -76,24 +91,33 @@ def size_of(request: Request) -> int:
     return text_size(request.message) + attributes_size(request.message_attributes)
 
 
-def messages_by_protocol(request: Request) -> dict[str, str]:
-    """The message for each protocol, under `default` the one for all others."""
-    if request.message_structure is None:
-        return {"default": request.message}
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _by_protocol(text: str) -> dict[str, str]:
+    """The messages of a JSON object; members that are no texts are passed over."""
     try:
-        found = json.loads(request.message)
+        found = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise invalid("Message Structure - JSON message body failed to parse") from None
     if not isinstance(found, dict) or not isinstance(found.get("default"), str):
         raise invalid("Message Structure - No default entry in JSON message body")
-    return {name: text for name, text in found.items() if isinstance(text, str)}
+    messages = {name: each for name, each in found.items() if isinstance(each, str)}
+    if any(forbidden_character(each) is not None for each in messages.values()):
+        raise invalid(f"Message Reason: {_CHARACTERS}")
+    return messages
+
+
+_NOT_IN_SUBJECTS = frozenset({"Cc", "Cs", "Zl", "Zp"})
+"""Controls, halves of characters, and what breaks a line, as Unicode's categories."""
 
 
 def _check_subject(subject: str) -> None:
-    """At most 100 printable ASCII characters, of which the first is no space."""
-    if not (0 < len(subject) <= 100 and subject.isascii() and subject.isprintable()):
-        raise invalid("Subject")
-    if subject[0] == " ":
+    """At most 100 characters, none of them a control or a line break."""
+    if not 0 < len(subject) <= MAX_SUBJECT or any(
+        unicodedata.category(character) in _NOT_IN_SUBJECTS for character in subject
+    ):
         raise invalid("Subject")
 
 

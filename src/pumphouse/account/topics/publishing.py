@@ -10,20 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pumphouse.account.batches import failed_entry
 from pumphouse.account.deduplication import content_id
 from pumphouse.account.topics import http_endpoints
 from pumphouse.account.topics.envelope import Envelopes
 from pumphouse.account.topics.matching import MessageView
 from pumphouse.account.topics.message_rules import (
     Request,
-    check_message,
-    messages_by_protocol,
+    check_parameters,
+    checked_messages,
     size_of,
 )
 from pumphouse.account.topics.queues import Letter, NotDeliveredError, put
 from pumphouse.account.topics.references import check_arn, invalid, topic_of
 from pumphouse.account.topics.store import Undelivered
 from pumphouse.account.topics.topic import Subscription, Topic
+from pumphouse.errors import ServiceError
 from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES, is_entry_id
 from pumphouse.protocol.faults import fault
 from pumphouse.protocol.operations import Operation
@@ -43,8 +45,8 @@ if TYPE_CHECKING:
 def publish(scope: Scope, operation: Publish) -> PublishResult:
     """Publish one message. A double on a FIFO topic is answered with the first's ids."""
     topic = _topic_of(scope, operation)
-    check_message(topic, operation)
-    messages = messages_by_protocol(operation)
+    check_parameters(topic, operation)
+    messages = checked_messages(operation)
     if size_of(operation) > topic.settings.maximum_message_size:
         raise invalid("Message too long")
     message_id, number = _send(scope, topic, operation, messages, operation.trace_header)
@@ -52,25 +54,30 @@ def publish(scope: Scope, operation: Publish) -> PublishResult:
 
 
 def publish_batch(scope: Scope, operation: PublishBatch) -> PublishBatchResult:
-    """Publish up to ten messages, all or none: AWS refuses a batch for one bad entry."""
+    """Publish up to ten messages, in order. An entry whose message or subject is refused fails
+    alone; for wrong attributes and for what a FIFO topic must be told AWS refuses all of them."""
     entries = operation.publish_batch_request_entries
     _check_batch(entries)
     topic = topic_of(scope, operation.topic_arn)
     for number, entry in enumerate(entries, 1):
         where = f"publishBatchRequestEntries.{number}.member.messageAttributes"
-        check_message(topic, entry, where)
-    messages = [messages_by_protocol(entry) for entry in entries]
+        check_parameters(topic, entry, where)
     if sum(size_of(entry) for entry in entries) > topic.settings.maximum_message_size:
         raise fault(
             "BatchRequestTooLong",
             "The length of all the messages put together is more than the limit.",
             "sns",
         )
-    done = []
-    for entry, found in zip(entries, messages, strict=True):
-        message_id, sequence = _send(scope, topic, entry, found, operation.trace_header)
-        done.append(PublishBatchResultEntry(entry.id, message_id, sequence))
-    return PublishBatchResult(done, [])
+    result = PublishBatchResult([], [])
+    for entry in entries:
+        try:
+            messages = checked_messages(entry)
+        except ServiceError as error:
+            result.failed.append(failed_entry(entry.id, error))
+            continue
+        message_id, sequence = _send(scope, topic, entry, messages, operation.trace_header)
+        result.successful.append(PublishBatchResultEntry(entry.id, message_id, sequence))
+    return result
 
 
 def _topic_of(scope: Scope, operation: Publish) -> Topic:
@@ -191,7 +198,7 @@ class Publication:
 
     def _message(self, subscription: Subscription) -> str:
         messages = self._messages
-        return messages.get(subscription.protocol) or messages["default"]
+        return messages.get(subscription.protocol, messages["default"])
 
     def _view(self, subscription: Subscription) -> MessageView:
         message = self._message(subscription)

@@ -59,7 +59,7 @@ class Letter:
         if trace_header:
             trace = {"AWSTraceHeader": MessageAttributeValue("String", trace_header)}
         self.md5_of_system_attributes = md5_of_attributes(trace)
-        self.refusal = ""
+        self.refusal = "" if body else "it is empty"
         try:
             request = SendMessage("", body, None, self.attributes, trace)
             check_message(_ANY_QUEUE, request, data, 0)  # its size is each queue's own to look at
@@ -70,7 +70,10 @@ class Letter:
 def put(
     account: Account, arn: str, letter: Letter, group_id: str | None, deduplication_id: str | None
 ) -> None:
-    """Store a letter in the queue of an ARN. Raises `NotDeliveredError`."""
+    """Store a letter in the queue of an ARN. Raises `NotDeliveredError`.
+
+    `deduplication_id` is what every message of a FIFO topic has, and none of a standard one.
+    """
     queue = _queue(account, arn)
     if letter.refusal:
         raise NotDeliveredError(f"the queue refuses the message: {letter.refusal}")
@@ -93,7 +96,8 @@ def put(
         letter.md5_of_attributes,
         letter.trace_header,
         letter.md5_of_system_attributes,
-        group_id,  # a standard queue is told the group as well (fair queues)
+        # a FIFO topic tells the group to FIFO queues alone, a standard one to fair queues
+        group_id if queue.is_fifo or deduplication_id is None else None,
     )
     if isinstance(queue, FifoQueue) and is_double(account, queue, message, deduplication_id or ""):
         return
