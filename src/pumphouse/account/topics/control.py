@@ -7,7 +7,9 @@ Access policies are stored and shown, and not enforced: an account lets everyone
 from __future__ import annotations
 
 import json
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -55,6 +57,10 @@ T = TypeVar("T")
 
 PAGE = 100
 MAX_TAGS = 50
+MAX_TAG_KEY = 128
+MAX_TAG_VALUE = 256
+
+_TAG_TEXT = re.compile(r"[\w\s.:/=+\-@]*")
 
 
 # --- topics -------------------------------------------------------------------------------------
@@ -64,7 +70,7 @@ def create_topic(scope: Scope, operation: CreateTopic) -> CreateTopicResult:
     """A new topic, or the one of this name where every attribute and tag that is named is the
     same."""
     attributes = operation.attributes or {}
-    tags = _distinct(operation.tags or [])
+    tags = _checked(operation.tags or [])
     settings = created(operation.name, attributes)
     topic = scope.topics.get(operation.name)
     if topic is not None:
@@ -73,7 +79,7 @@ def create_topic(scope: Scope, operation: CreateTopic) -> CreateTopicResult:
         if not tags.items() <= topic.tags.items():
             raise invalid("Tags Reason: Topic already exists with different tags")
         return CreateTopicResult(topic.arn)
-    _check_tags(tags)
+    _check_quota(tags)
     topic = Topic(TopicName(operation.name, scope.account_id, scope.region), settings)
     topic.tags = tags
     scope.topics[operation.name] = topic
@@ -143,22 +149,40 @@ def _check_large_messages(topic: Topic, settings: TopicSettings) -> None:
 
 def list_topics(scope: Scope, operation: ListTopics) -> ListTopicsResult:
     """The topics of this region and account id by name, a hundred at a time."""
-    topics = [scope.topics[name] for name in sorted(scope.topics)]
-    page, token = page_of(topics, operation.next_token)
+    topics = sorted(scope.topics.values(), key=_name_of)
+    page, token = page_of(topics, _name_of, operation.next_token)
     return ListTopicsResult([TopicReference(topic.arn) for topic in page], token)
 
 
-def page_of(items: Sequence[T], token: str | None) -> tuple[Sequence[T], str | None]:
-    """One page, and the token of the next: the position it begins at."""
-    start = 0
-    if token:
-        try:
-            start = int(urlsafe_b64decode(token.encode()).decode())
-        except ValueError:
-            raise invalid("NextToken") from None
-    end = start + PAGE
-    more = urlsafe_b64encode(f"{end:08d}".encode()).decode() if end < len(items) else None
-    return items[start:end], more
+def _name_of(topic: Topic) -> str:
+    return topic.name.name
+
+
+def page_of(
+    items: Sequence[T], key: Callable[[T], str], token: str | None
+) -> tuple[Sequence[T], str | None]:
+    """One page of items that are sorted by their keys, and the token of the next.
+
+    A token is the key before the page, so that what is deleted between two pages moves nothing.
+    """
+    start = bisect_right(items, _key_of(token), key=key) if token else 0
+    page = items[start : start + PAGE]
+    more = start + PAGE < len(items)
+    return page, _token_of(key(page[-1])) if more else None
+
+
+def _token_of(key: str) -> str:
+    return urlsafe_b64encode(f"after:{key}".encode()).decode()
+
+
+def _key_of(token: str) -> str:
+    try:
+        kind, _, key = urlsafe_b64decode(token.encode()).decode().partition(":")
+    except ValueError:
+        kind = key = ""
+    if kind != "after" or not key:
+        raise invalid("NextToken")
+    return key
 
 
 # --- tags ---------------------------------------------------------------------------------------
@@ -183,8 +207,8 @@ def list_tags_for_resource(
 def tag_resource(scope: Scope, operation: TagResource) -> TagResourceResult:
     """Add tags; one with a known key takes the other's place."""
     topic = _tagged(scope, operation.resource_arn)
-    tags = topic.tags | _distinct(operation.tags)
-    _check_tags(tags)
+    tags = topic.tags | _checked(operation.tags)
+    _check_quota(tags)
     topic.tags = tags
     return TagResourceResult()
 
@@ -197,19 +221,42 @@ def untag_resource(scope: Scope, operation: UntagResource) -> UntagResourceResul
     return UntagResourceResult()
 
 
-def _distinct(tags: list[Tag]) -> dict[str, str]:
+def _checked(tags: list[Tag]) -> dict[str, str]:
+    """Tags by their keys. Raises AWS's faults for those that can't be."""
+    for number, tag in enumerate(tags, 1):
+        where = f"tags.{number}.member"
+        if not tag.key:
+            raise _constraint(tag.key, f"{where}.key", "greater than or equal to 1")
+        if len(tag.key) > MAX_TAG_KEY:
+            raise _constraint(tag.key, f"{where}.key", f"less than or equal to {MAX_TAG_KEY}")
+        if len(tag.value) > MAX_TAG_VALUE:
+            raise _constraint(tag.value, f"{where}.value", f"less than or equal to {MAX_TAG_VALUE}")
+        if not (_TAG_TEXT.fullmatch(tag.key) and _TAG_TEXT.fullmatch(tag.value)):
+            raise invalid("Tags Reason: The given tag(s) contain invalid characters")
+        if tag.key.lower().startswith("aws:"):
+            raise invalid(f"Tags Reason: The prefix of the tag {tag.key} is reserved")
     found = {tag.key: tag.value for tag in tags}
     if len(found) < len(tags):
         raise invalid("Duplicated keys are not allowed.")
     return found
 
 
-def _check_tags(tags: dict[str, str]) -> None:
+def _constraint(value: str, where: str, length: str) -> ServiceError:
+    return fault(
+        "ValidationError",
+        f"1 validation error detected: Value '{value}' at '{where}' failed to satisfy constraint: "
+        f"Member must have length {length}",
+        "sns",
+    )
+
+
+def _check_quota(tags: dict[str, str]) -> None:
     if len(tags) > MAX_TAGS:
-        raise fault("TagLimitExceeded", f"A topic can't have more than {MAX_TAGS} tags.", "sns")
-    for key, value in tags.items():
-        if not 1 <= len(key) <= 128 or len(value) > 256 or key.lower().startswith("aws:"):
-            raise invalid(f"Tags Reason: The tag {key} is not allowed")
+        raise fault(
+            "TagLimitExceeded",
+            "Could not complete request: tag quota of per resource exceeded",
+            "sns",
+        )
 
 
 # --- permissions --------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from pumphouse.account.queue import Queue
 from pumphouse.account.rules import check_message
 from pumphouse.account.sending import is_double
 from pumphouse.account.settings import QueueSettings
+from pumphouse.account.topics.store import KNOWN_QUEUES
 from pumphouse.errors import ServiceError
 from pumphouse.protocol.attributes import attributes_size, md5_of_attributes
 from pumphouse.protocol.operations import Attributes, MessageAttributeValue, SendMessage
@@ -108,12 +109,14 @@ def put(
 
 
 def _queue(account: Account, arn: str) -> Queue:
-    known = account.topics.queues
+    known = account.topics.known_queues
     queue = known.get(arn)
     if queue is None or queue.deleted:
         known.pop(arn, None)
         queue = account.find(arn)
         if queue is None:
             raise NotDeliveredError(f"there is no queue {arn}")
+        if len(known) >= KNOWN_QUEUES:
+            known.clear()  # queues that are gone are in it as well
         known[arn] = queue
     return queue

@@ -19,6 +19,7 @@ from pumphouse.account.topics.topic import Subscription
 from pumphouse.clock import Clock
 
 UNDELIVERED_ROOM = 10_000
+KNOWN_QUEUES = 10_000
 ORPHAN_SECONDS = 60.0
 """How long a subscription of a deleted topic can still be looked at; on AWS it lags too."""
 
@@ -44,19 +45,24 @@ class Topics:
 
     def __init__(self, clock: Clock, deliver: Deliver | None) -> None:
         self.subscriptions: dict[str, Subscription] = {}
-        self.queues: dict[str, Queue] = {}
-        """Queues that were delivered to, by ARN."""
+        self.known_queues: dict[str, Queue] = {}
+        """Queues that were delivered to, by ARN: not more than `KNOWN_QUEUES`."""
         self.by_token: dict[str, Subscription] = {}
         self.signer = Signer(clock)
         self.notifier = Notifier(clock, deliver)
         self.base_url = ""
         self.undelivered: deque[Undelivered] = deque(maxlen=UNDELIVERED_ROOM)
         self._sequence = itertools.count(1)
+        self._subscription_numbers = itertools.count(1)
         self._orphans: deque[Subscription] = deque()
 
     def next_sequence_number(self) -> str:
         """The next number of a FIFO topic's message."""
         return str(_FIRST_SEQUENCE_NUMBER + _SEQUENCE_STEP * next(self._sequence))
+
+    def next_subscription_number(self) -> int:
+        """The number of a new subscription."""
+        return next(self._subscription_numbers)
 
     def forget_token(self, subscription: Subscription) -> None:
         """Let a subscription's token confirm nothing any more."""

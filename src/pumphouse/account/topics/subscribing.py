@@ -25,6 +25,7 @@ from pumphouse.account.topics.subscription_settings import (
     set_attributes,
 )
 from pumphouse.account.topics.topic import Subscription, Topic
+from pumphouse.protocol.faults import fault
 from pumphouse.protocol.names import is_queue_name, parse_queue_arn
 from pumphouse.protocol.operations import DONE, Done, Operation
 from pumphouse.protocol.sns_operations import (
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 PENDING = "pending confirmation"
 """What stands for the ARN of a subscription that is not confirmed."""
+
+MAX_FIFO_SUBSCRIPTIONS = 100
 
 _PENDING_ARN = "PendingConfirmation"
 _DELIVERED = ("sqs", "http", "https", "email", "email-json")
@@ -84,6 +87,7 @@ def subscribe(scope: Scope, operation: Subscribe) -> SubscribeResult:
 
 def _add(scope: Scope, subscription: Subscription) -> None:
     topics = scope.account.topics
+    subscription.number = topics.next_subscription_number()
     if subscription.protocol != "sqs":
         subscription.pending = True
         subscription.authenticated = False
@@ -124,7 +128,13 @@ def _check_endpoint(topic: Topic, protocol: str, endpoint: str) -> None:
 
 
 def _check_room(topic: Topic, protocol: str) -> None:
-    """A topic of large messages has few subscriptions, to queues only."""
+    """A FIFO topic has few subscriptions, and one of large messages few, to queues only."""
+    if topic.is_fifo and len(topic.subscriptions) >= MAX_FIFO_SUBSCRIPTIONS:
+        raise fault(
+            "SubscriptionLimitExceeded",
+            f"A FIFO topic can't have more than {MAX_FIFO_SUBSCRIPTIONS} subscriptions.",
+            "sns",
+        )
     if topic.settings.maximum_message_size <= DEFAULT_MESSAGE_BYTES:
         return
     if protocol != "sqs" or len(topic.subscriptions) >= MAX_LARGE_MESSAGE_SUBSCRIPTIONS:
@@ -190,8 +200,8 @@ def set_subscription_attributes(scope: Scope, operation: SetSubscriptionAttribut
 
 def list_subscriptions(scope: Scope, operation: ListSubscriptions) -> ListSubscriptionsResult:
     """The subscriptions of this region and account id, a hundred at a time."""
-    own = [each for topic in scope.topics.values() for each in topic.subscriptions.values()]
-    page, token = page_of(own, operation.next_token)
+    own = (each for topic in scope.topics.values() for each in topic.subscriptions.values())
+    page, token = page_of(sorted(own, key=_number_of), _number_of, operation.next_token)
     return ListSubscriptionsResult([_reference(each) for each in page], token)
 
 
@@ -200,8 +210,13 @@ def list_subscriptions_by_topic(
 ) -> ListSubscriptionsByTopicResult:
     """The subscriptions of a topic, a hundred at a time."""
     topic = topic_of(scope, operation.topic_arn)
-    page, token = page_of(list(topic.subscriptions.values()), operation.next_token)
+    own = sorted(topic.subscriptions.values(), key=_number_of)
+    page, token = page_of(own, _number_of, operation.next_token)
     return ListSubscriptionsByTopicResult([_reference(each) for each in page], token)
+
+
+def _number_of(subscription: Subscription) -> str:
+    return f"{subscription.number:016d}"
 
 
 def _reference(subscription: Subscription) -> SubscriptionReference:

@@ -112,7 +112,8 @@ class Subscription:
     """One subscription of a topic.
 
     `token` confirms it, and "" is that of one that needs no confirmation. `filter_policy` is
-    compiled when it is set. `dead_letter_arn` is the queue of its redrive policy, or "".
+    compiled when it is set. `dead_letter_arn` is the queue of its redrive policy, or "". `number`
+    is its place among all of the account.
     """
 
     __slots__ = (
@@ -123,6 +124,7 @@ class Subscription:
         "endpoint",
         "filter_policy",
         "filter_scope",
+        "number",
         "orphaned",
         "owner",
         "pending",
@@ -147,6 +149,7 @@ class Subscription:
         self.dead_letter_arn = ""
         self.delivery_policy = ""
         self.role_arn = ""
+        self.number = 0
         self.token = ""
         self.pending = False
         self.authenticated = True
