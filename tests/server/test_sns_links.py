@@ -362,6 +362,47 @@ def test_links_need_no_signature_and_all_else_does(receiver: Receiver) -> None:
         served.run(account.aclose())
 
 
+def test_who_confirmed_with_a_signature_leaves_with_one(receiver: Receiver) -> None:
+    account = Account(deliver=deliver)
+    with serving(account, gate=Gate(Keys("any", "any"))) as served:
+        account.topics.base_url = served.url
+        sns = sns_client(served.url)
+        topic = sns.create_topic(Name="guarded")["TopicArn"]
+        sns.subscribe(TopicArn=topic, Protocol="http", Endpoint=receiver.url)
+        asked = json.loads(receiver.wait(1)[1])
+        link = f"{asked['SubscribeURL']}&AuthenticateOnUnsubscribe=true"
+        status, body = get(link)
+        assert (status, b"MissingAuthenticationToken" in body) == (403, True)
+        confirmed = sns.confirm_subscription(
+            TopicArn=topic, Token=asked["Token"], AuthenticateOnUnsubscribe="true"
+        )
+        sns.publish(TopicArn=topic, Message="m")
+        leave = json.loads(receiver.wait(2)[1])["UnsubscribeURL"]
+        status, body = get(leave)
+        assert (status, b"MissingAuthenticationToken" in body) == (403, True)
+        assert len(account.topics.subscriptions) == 1
+        sns.unsubscribe(SubscriptionArn=confirmed["SubscriptionArn"])
+        assert not account.topics.subscriptions
+        sns.close()
+        served.run(account.aclose())
+
+
+def test_a_backend_that_does_not_know_gets_no_links() -> None:
+    class Elsewhere:
+        """A backend with credentials of its own, which no stranger may use."""
+
+        async def execute(self, operation: Any) -> Any:
+            raise AssertionError("carried out")
+
+        async def aclose(self) -> None:
+            pass
+
+    arn = "arn:aws:sns:us-east-1:000000000000:t:1d3ff5c5-8a41-4d9a-8c6c-0a1a3b9e8d11"
+    with serving(Elsewhere(), gate=Gate(Keys("any", "any"))) as served:  # type: ignore[arg-type]
+        status, body = get(f"{served.url}/?Action=Unsubscribe&SubscriptionArn={arn}")
+        assert (status, b"MissingAuthenticationToken" in body) == (403, True)
+
+
 def test_the_link_to_confirm_names_topic_and_token(
     sns: Any, receiver: Receiver, topic: str
 ) -> None:

@@ -245,6 +245,13 @@ class Account:
         signer = self.topics.signer
         return signer.certificate if file_name == signer.file_name else b""
 
+    def needs_signature(self, operation: Operation[Any]) -> bool:
+        """Whether AWS carries an operation out only for who has signed it: everything but the links
+        of notifications, which confirm a subscription and end it. `AuthenticateOnUnsubscribe` at
+        the confirmation makes both of them need one.
+        """
+        return subscribing.needs_signature(self.topics, operation)
+
     # --- for the scopes -------------------------------------------------------------------------
 
     async def watch(self, scope: Scope, operation: Operation[Any]) -> Any:

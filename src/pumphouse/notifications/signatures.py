@@ -33,7 +33,8 @@ MAX_CERTIFICATES = 16
 CERTIFICATE_SECONDS = 86_400.0
 """How long a certificate is remembered, if it does not expire before that."""
 
-_HOST = re.compile(r"sns\.[a-z0-9-]{3,32}\.amazonaws\.com(?:\.cn)?")
+# Nothing but a region may stand in the middle: sns.s3-us-west-2.amazonaws.com is anyone's bucket.
+_HOST = re.compile(r"sns\.[a-z]{2,4}(?:-[a-z]{2,16}){1,2}-\d{1,2}\.amazonaws\.com(?:\.cn)?")
 
 
 class SignatureError(UndecodableError):

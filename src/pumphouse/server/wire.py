@@ -36,12 +36,7 @@ from pumphouse.protocol.operations import (
     SendMessage,
     SendMessageBatch,
 )
-from pumphouse.protocol.sns_operations import (
-    ConfirmSubscription,
-    Publish,
-    PublishBatch,
-    Unsubscribe,
-)
+from pumphouse.protocol.sns_operations import Publish, PublishBatch
 from pumphouse.server.auth import Gate
 from pumphouse.server.looking import LOOK_PATH, looked
 
@@ -90,6 +85,15 @@ class Certified(Protocol):
 
     def signing_certificate(self, file_name: str) -> bytes:
         """The certificate of this file name, or nothing."""
+        ...
+
+
+@runtime_checkable
+class Guarded(Protocol):
+    """A backend that knows what may be asked without a signature: `Account` does."""
+
+    def needs_signature(self, operation: Operation[Any]) -> bool:
+        """Whether an operation is carried out only for who has signed it."""
         ...
 
 
@@ -251,7 +255,7 @@ class Endpoint:
             operation = None
             if self._gate is not None:
                 if protocol is _Sns and b"authorization" not in request.headers:
-                    operation = _by_link(request)
+                    operation = self._by_link(request)
                 if operation is None:
                     self._gate.check(request, protocol.service)
             if operation is None:
@@ -275,6 +279,14 @@ class Endpoint:
         except Exception:
             _log.exception("a request failed")
             return protocol.error(fault("InternalError", _INTERNAL), request_id)
+
+    def _by_link(self, request: Request) -> Operation[Any] | None:
+        """The operation of a link in a notification, which needs no signature: its token or the ARN
+        is what it takes."""
+        if not isinstance(self._backend, Guarded):
+            return None
+        operation = sns_query.decode_request(_form(request))
+        return None if self._backend.needs_signature(operation) else operation
 
     def _next_id(self) -> str:
         """A request id in the shape of AWS's: one random series, counted."""
@@ -334,13 +346,6 @@ def _certificate(request: Request, backend: Certified) -> Response:
     if not pem or request.method not in ("GET", "HEAD"):
         return Response(404 if not pem else 405, [(b"content-type", b"text/plain")], b"")
     return Response(200, [(b"content-type", b"application/x-pem-file")], pem)
-
-
-def _by_link(request: Request) -> Operation[Any] | None:
-    """The operation of a link in a notification, which needs no signature: its token or the ARN is
-    what it takes."""
-    operation = sns_query.decode_request(_form(request))
-    return operation if isinstance(operation, ConfirmSubscription | Unsubscribe) else None
 
 
 def _traced(operation: Operation[Any], header: bytes) -> Operation[Any]:

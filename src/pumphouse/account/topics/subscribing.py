@@ -20,6 +20,7 @@ from pumphouse.account.topics.settings import (
     MAX_LARGE_MESSAGE_SUBSCRIPTIONS,
     BadAttributeError,
 )
+from pumphouse.account.topics.store import Topics
 from pumphouse.account.topics.subscription_settings import (
     differs,
     set_attributes,
@@ -157,11 +158,25 @@ def confirm_subscription(scope: Scope, operation: ConfirmSubscription) -> Confir
         raise invalid("Token")
     topic = subscription.topic
     subscription.pending = False
-    subscription.authenticated = (operation.authenticate_on_unsubscribe or "").lower() == "true"
+    subscription.authenticated = _wants_signature(operation)
     # one that was unsubscribed comes back
     topic.add(subscription)
     scope.account.topics.subscriptions[subscription.arn] = subscription
     return ConfirmSubscriptionResult(subscription.arn)
+
+
+def _wants_signature(operation: ConfirmSubscription) -> bool:
+    return (operation.authenticate_on_unsubscribe or "").lower() == "true"
+
+
+def needs_signature(topics: Topics, operation: Operation[Any]) -> bool:
+    """Whether an operation needs a signature (`Account.needs_signature`)."""
+    if isinstance(operation, ConfirmSubscription):
+        return _wants_signature(operation)
+    if not isinstance(operation, Unsubscribe):
+        return True
+    subscription = topics.subscriptions.get(operation.subscription_arn)
+    return subscription is not None and subscription.is_http and subscription.authenticated
 
 
 def unsubscribe(scope: Scope, operation: Unsubscribe) -> Done:
