@@ -166,8 +166,8 @@ class Outlet:
         """
         try:
             replies = replies_of(subscription, value, message)
-        except UsageError as error:
-            raise told_of(error, f"a reply of {subscription.plan.name}: {error}") from None
+        except UsageError as wrong:
+            raise told_of(wrong, f"a reply of {subscription.plan.name}: {wrong}") from None
         if replies is None:
             return False
 

@@ -17,6 +17,7 @@ import jsonschema
 import msgspec
 import pydantic
 import pytest
+import typing_extensions
 import yaml
 from hypothesis import HealthCheck, given, settings
 from referencing import Registry, Resource
@@ -468,6 +469,91 @@ def test_two_classes_of_one_name() -> None:
     assert len(found["components"]["schemas"]) == 3
 
 
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclass
+class Brand:
+    name: str
+
+
+class Article(typing_extensions.TypedDict):
+    colour: Colour
+    brand: Brand
+    like: list[Article]
+
+
+class Leaf(pydantic.BaseModel, Generic[T]):
+    items: list[T]
+
+
+class Shelf(msgspec.Struct):
+    best: Article
+
+
+@pytest.mark.parametrize("kinds", [[Article, Leaf[Article]], [Leaf[Article], Shelf, Brand]])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_class_that_both_libraries_describe_is_there_once(kinds: list[Any], turned: bool) -> None:
+    app = App("once")
+    for number, kind in enumerate(reversed(kinds) if turned else kinds):
+        app.publisher(f"q{number}", kind)
+    found = document(app)
+    check(found)
+    schemas = found["components"]["schemas"]
+    assert schemas.keys() == {
+        *("Article", "Brand", "Colour", "Leaf_Article_"),
+        *(["Shelf"] if Shelf in kinds else []),
+    }
+    article = {"$ref": "#/components/schemas/Article"}
+    assert schemas["Leaf_Article_"]["properties"]["items"]["items"] == article
+    assert schemas["Article"]["properties"]["like"]["items"] == article
+    assert schemas["Article"]["properties"]["brand"] == {"$ref": "#/components/schemas/Brand"}
+
+
+def test_two_classes_of_one_name_in_two_libraries() -> None:
+    def other() -> Any:
+        class Article(pydantic.BaseModel):
+            price: int
+
+        return Article
+
+    namesake = other()
+    app = App("names")
+    for number, kind in enumerate((Leaf[namesake], Article, Leaf[Article])):
+        app.publisher(f"q{number}", kind)
+    found = document(app)
+    check(found)
+    schemas = found["components"]["schemas"]
+    articles = [name for name in schemas if "Article" in name and "Leaf" not in name]
+    assert len(articles) == 2
+    assert "brand" in schemas["Article"]["properties"]
+    (name,) = set(articles) - {"Article"}
+    assert "price" in schemas[name]["properties"]
+    inside = {
+        each["properties"]["items"]["items"]["$ref"].rpartition("/")[2]
+        for page, each in schemas.items()
+        if "Leaf" in page
+    }
+    assert inside == set(articles)
+
+
+class Part(pydantic.BaseModel):
+    number: int
+
+
+@dataclass
+class Whole:
+    part: Part
+
+
+def test_a_dataclass_with_a_model_inside() -> None:
+    found = schemas_of([Whole])
+    assert found.of(Whole) == {"$ref": "#/components/schemas/Whole"}
+    assert found.components["Whole"]["properties"]["part"] == {"$ref": "#/components/schemas/Part"}
+    assert found.components["Part"]["required"] == ["number"]
+
+
 def test_two_types_of_one_name_in_one_channel() -> None:
     class Same(pydantic.BaseModel):
         c: float
@@ -623,6 +709,11 @@ def test_yaml_has_no_references_of_its_own() -> None:
     text = dumps(document(every_feature()), "yaml")
     assert not re.search(r"(?m)[:-] [&*]\w", text)
     assert "!!" not in text
+
+
+@pytest.mark.parametrize("text", ["\x85", "a\u2028b", "a\u2029 b", "a\n\nb", "\ufeff", "'\"# : -"])
+def test_texts_are_the_same_in_yaml(text: str) -> None:
+    assert yaml.safe_load(dumps({"description": text}, "yaml")) == {"description": text}
 
 
 def test_yaml_without_its_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,22 +1,25 @@
 """JSON Schema of payload types, as an AsyncAPI document has it.
 
-msgspec describes what it reads, pydantic its own models; what they share goes into the components,
-under its class's name, or with its module where two classes have one name. Both write JSON Schema
-2020-12, and AsyncAPI is read as draft 07: what differs between the two is rewritten here.
+msgspec describes what it reads, pydantic what it reads. Classes go into the components, each once,
+also where both describe it, as a TypedDict that is a payload and inside of a model as well. A class
+stands under its name, or with its module where two classes have one name. Both libraries write JSON
+Schema 2020-12, and AsyncAPI is read as draft 07: what differs is rewritten here.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import msgspec
+import msgspec.inspect
 
 from pumphouse.asyncapi.plain import plain, plain_values
 from pumphouse.subscriber.kinds import same_type
+from pumphouse.subscriber.payloads import has_pydantic
 
 Schema = dict[str, Any]
 
@@ -26,6 +29,12 @@ _MAPS = ("properties", "patternProperties", "definitions", "$defs", "dependentSc
 _LISTS = ("allOf", "anyOf", "oneOf")
 _ONE = ("additionalItems", "additionalProperties", "contains", "else", "if", "items", "not")
 _ONE_MORE = ("propertyNames", "then", "unevaluatedItems", "unevaluatedProperties")
+_SHARED = (
+    msgspec.inspect.DataclassType,
+    msgspec.inspect.TypedDictType,
+    msgspec.inspect.NamedTupleType,
+    msgspec.inspect.EnumType,
+)
 _SCHEMAS = frozenset((*_ONE, *_ONE_MORE))
 
 
@@ -44,12 +53,19 @@ class Schemas:
         """The schema of one of the types."""
         return next((dict(schema) for known, schema in self._made if same_type(known, kind)), {})
 
-    def add(self, kinds: list[Any], schemas: list[Schema], components: dict[str, Schema]) -> None:
-        """Take the schemas of some types in; a component whose name is taken gets another."""
-        names: dict[str, str] = {}
-        for name, component in components.items():
+    def add(
+        self,
+        kinds: list[Any],
+        schemas: list[Schema],
+        components: dict[str, Schema],
+        known: dict[str, str],
+    ) -> None:
+        """Take the schemas of some types in. A component whose name is taken gets another; `known`
+        are names for components that are here under another one."""
+        names = dict(known)
+        for name in components:
             free, count = name, 1
-            while free in self.components and self.components[free] != component:
+            while free in self.components:
                 count += 1
                 free = f"{name}-{count}"
             names[name] = free
@@ -68,46 +84,94 @@ def schemas_of(kinds: Iterable[Any]) -> Schemas:
     of_msgspec, of_pydantic = [], []
     for kind in distinct:
         if kind is _EMPTY or kind is str:
-            found.add([kind], [{"type": "string"}], {})
+            found.add([kind], [{"type": "string"}], {}, {})
         elif kind is bytes:
-            found.add([kind], [{"type": "string", "format": "binary"}], {})
+            found.add([kind], [{"type": "string", "format": "binary"}], {}, {})
         elif kind is Any or kind is None:
-            found.add([kind], [{}], {})
+            found.add([kind], [{}], {}, {})
         elif has_pydantic(kind):
             of_pydantic.append(kind)
         else:
             of_msgspec.append(kind)
-    found.add(*_from_msgspec(of_msgspec))
-    found.add(*_from_pydantic(of_pydantic))
+    named = _add_msgspec(found, of_msgspec)
+    if of_pydantic:
+        _add_pydantic(found, of_pydantic, named)
     return found
 
 
-def has_pydantic(kind: Any) -> bool:
-    """Whether a type is pydantic's, or has one of its in it."""
-    return hasattr(kind, "__pydantic_validator__") or any(map(has_pydantic, get_args(kind)))
-
-
-def _from_msgspec(kinds: list[Any]) -> tuple[list[Any], list[Schema], dict[str, Schema]]:
+def _add_msgspec(found: Schemas, kinds: list[Any]) -> list[tuple[Any, str]]:
+    """Describe types with msgspec; return the classes in them, each with its component."""
     kinds = [kind for kind in kinds if _describes(_msgspec, [kind])]
-    if not kinds:
-        return [], [], {}
-    schemas, components = _msgspec(kinds)
-    return kinds, [draft7(each) for each in schemas], _all_draft7(components)
+    classes: list[Any] = []
+    for each in _classes_in(msgspec.inspect.multi_type_info(kinds), set()):
+        if not any(same_type(each, other) for other in classes):
+            classes.append(each)
+    schemas, components = _msgspec([*kinds, *classes])
+    found.add(kinds, schemas[: len(kinds)], components, {})
+    return list(zip(classes, map(_component_of, schemas[len(kinds) :]), strict=True))
+
+
+def _classes_in(info: Any, seen: set[int]) -> Iterator[Any]:
+    """The classes that msgspec puts into components and that pydantic could describe as well."""
+    if isinstance(info, list | tuple):
+        for each in info:
+            yield from _classes_in(each, seen)
+    elif isinstance(info, msgspec.inspect.Type | msgspec.inspect.Field) and id(info) not in seen:
+        seen.add(id(info))
+        if isinstance(info, _SHARED):
+            yield info.cls
+        for name in info.__struct_fields__:
+            yield from _classes_in(getattr(info, name), seen)
 
 
 def _msgspec(kinds: list[Any]) -> tuple[list[Schema], dict[str, Schema]]:
     schemas, components = msgspec.json.schema_components(
         kinds, schema_hook=lambda kind: {}, ref_template=REFERENCE + "{name}"
     )
-    return list(schemas), components
+    return [draft7(each) for each in schemas], _all_draft7(components)
 
 
-def _from_pydantic(kinds: list[Any]) -> tuple[list[Any], list[Schema], dict[str, Schema]]:
-    if not kinds:
-        return [], [], {}
+def _add_pydantic(found: Schemas, kinds: list[Any], named: list[tuple[Any, str]]) -> None:
+    """Describe types with pydantic, but for the classes in them that have a component already. It
+    is asked about those as well, as only its answer says what it calls them."""
     kinds = [kind for kind in kinds if _describes(_pydantic, [kind])]
-    schemas, components = _pydantic(kinds) if kinds else ([], {})
-    return kinds, [draft7(each) for each in schemas], _all_draft7(components)
+    named = [each for each in named if _describes(_pydantic, [each[0]])]
+    schemas, components = _pydantic([*kinds, *(kind for kind, _ in named)])
+    known = {
+        _component_of(schema): component
+        for schema, (_, component) in zip(schemas[len(kinds) :], named, strict=True)
+    }
+    wanted = _referred(schemas[: len(kinds)], components, known.keys())
+    found.add(
+        kinds,
+        schemas[: len(kinds)],
+        {name: component for name, component in components.items() if name in wanted},
+        known,
+    )
+
+
+def _component_of(schema: Schema) -> str:
+    """The component that a schema is a reference to, or ""."""
+    return str(schema.get("$ref", "")).removeprefix(REFERENCE)
+
+
+def _referred(
+    schemas: list[Schema], components: dict[str, Schema], but: Collection[str]
+) -> set[str]:
+    """The components that schemas refer to, by others as well, without some."""
+    found: set[str] = set()
+    new: list[Any] = list(schemas)
+    while new:
+        each = new.pop()
+        if isinstance(each, list):
+            new += each
+        elif isinstance(each, dict):
+            new += each.values()
+            name = _component_of(each) if isinstance(each.get("$ref"), str) else ""
+            if name in components and name not in but and name not in found:
+                found.add(name)
+                new.append(components[name])
+    return found
 
 
 def _pydantic(kinds: list[Any]) -> tuple[list[Schema], dict[str, Schema]]:
@@ -118,7 +182,7 @@ def _pydantic(kinds: list[Any]) -> tuple[list[Schema], dict[str, Schema]]:
         asked,  # type: ignore[arg-type, unused-ignore]
         ref_template=REFERENCE + "{model}",
     )
-    return [schemas[place, "validation"] for place in range(len(kinds))], dict(
+    return [draft7(schemas[place, "validation"]) for place in range(len(kinds))], _all_draft7(
         definitions.get("$defs", {})
     )
 
