@@ -363,6 +363,99 @@ async def test_headers_without_an_end_are_refused(plain: Served) -> None:
         assert await connection.ended()
 
 
+@pytest.mark.parametrize(
+    "long",
+    [
+        b"GET /?" + b"x" * MAX_HEADER_BYTES + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + b"x" * MAX_HEADER_BYTES + b"\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"x: y\r\n" * (MAX_HEADER_BYTES // 6) + b"\r\n",
+    ],
+)
+async def test_headers_that_come_whole_are_bounded_as_well(plain: Served, long: bytes) -> None:
+    async with connect(plain.port) as connection:
+        await connection.send(long)
+        assert (await connection.answer()).status == 431
+        assert await connection.ended()
+
+
+async def test_headers_are_counted_for_each_request(plain: Served) -> None:
+    one = b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 20_000 + b"\r\n\r\n"
+    async with connect(plain.port) as connection:
+        await connection.send(one * 5)
+        assert [(await connection.answer()).status for _ in range(5)] == [200] * 5
+
+
+@pytest.mark.parametrize("order", [1, -1])
+async def test_nobody_is_asked_for_a_body_that_is_too_large(plain: Served, order: int) -> None:
+    lines = [b"Expect: 100-continue", b"Content-Length: %d" % (MAX_BODY_BYTES + 1)][::order]
+    async with connect(plain.port) as connection:
+        await connection.send(b"\r\n".join([b"POST / HTTP/1.1", b"Host: x", *lines, b"", b""]))
+        assert (await connection.answer()).status == 413
+        assert await connection.ended()
+
+
+async def test_an_expectation_that_is_not_known_is_passed_over(plain: Served) -> None:
+    assert (await ask(plain.port, _send(Expect="200-ok"))).status == 200
+
+
+@pytest.mark.parametrize("coding", [b"gzip, chunked", b"gzip"])
+async def test_a_coding_that_is_not_known(plain: Served, coding: bytes) -> None:
+    async with connect(plain.port) as connection:
+        await connection.send(
+            b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: " + coding + b"\r\n\r\n0\r\n\r\n"
+        )
+        assert (await connection.answer()).status in (400, 501)
+        assert await connection.ended()
+
+
+# --- web pages of other sites -------------------------------------------------------------------
+
+FOREIGN = [
+    {"Origin": "http://evil.example"},
+    {"Origin": "https://localhost.evil.example"},
+    {"Origin": "http://127.0.0.1.evil.example:9324"},
+    {"Origin": "null"},
+    {"Origin": "http://["},
+    {"Sec-Fetch-Site": "cross-site"},
+]
+OWN: list[dict[str, str]] = [
+    {"Origin": "http://localhost:3000"},
+    {"Origin": "http://127.0.0.1:9324"},
+    {"Origin": "http://[::1]:80"},
+    {"Origin": "http://localhost:3000", "Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "none"},
+    {"Sec-Fetch-Site": "same-origin"},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
+async def test_a_page_of_another_site_can_do_nothing(
+    plain: Served, headers: dict[str, str]
+) -> None:
+    before = _count(plain)
+    answer = await ask(plain.port, _send("from elsewhere", **headers))
+    assert answer.status == 403
+    assert answer.json()["__type"].endswith("AccessDeniedException")
+    form = b"Action=SendMessage&MessageBody=m&QueueUrl=" + URL.encode()
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    for request in (
+        b"POST / HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s"
+        % (lines.encode(), len(form), form),
+        b"GET /?%s HTTP/1.1\r\nHost: x\r\n%s\r\n" % (form, lines.encode()),
+    ):
+        answer = await ask(plain.port, request)
+        assert answer.status == 403
+        assert b"<Code>AccessDenied</Code>" in answer.body
+    look = f"GET /_pumphouse/messages/plain/1 HTTP/1.1\r\nHost: x\r\n{lines}\r\n"
+    assert (await ask(plain.port, look.encode())).status == 403
+    assert _count(plain) == before
+
+
+@pytest.mark.parametrize("headers", OWN)
+async def test_a_page_of_this_machine_may_ask(plain: Served, headers: dict[str, str]) -> None:
+    assert (await ask(plain.port, _send("from here", **headers))).status == 200
+
+
 # --- clients that are slow, many, or gone -------------------------------------------------------
 
 

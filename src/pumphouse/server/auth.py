@@ -1,17 +1,20 @@
-"""Who may ask: the check of a request's signature against one key pair.
+"""Who may ask: the check of a request's signature against one key pair, and of web pages.
 
-The errors, their statuses and their words are AWS's ("Common error types" in the API reference).
-How a signature is computed is in `protocol/sigv4.py`. Presigned URLs are not taken.
+The errors of signatures, their statuses and their words are AWS's ("Common error types" in the API
+reference). How a signature is computed is in `protocol/sigv4.py`. Presigned URLs are not taken.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from pumphouse.clock import Clock, RealClock
 from pumphouse.errors import ServiceError
 from pumphouse.protocol.faults import fault
+from pumphouse.protocol.names import is_loopback
 from pumphouse.protocol.sigv4 import (
     ALGORITHM,
     Authorization,
@@ -23,6 +26,21 @@ from pumphouse.protocol.sigv4 import (
 
 MAX_SKEW_SECONDS = 15 * 60
 """How far a request's date may be from the clock, both ways."""
+
+
+def of_foreign_page(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a browser sends a request for a page that is not of this machine.
+
+    Any page may send a form to a port of the machine that it is looked at on; browsers say whose it
+    is (`Origin`, and `Sec-Fetch-Site` where they send no origin), and no SDK says either.
+    """
+    origin = headers.get(b"origin")
+    if origin is None:
+        return headers.get(b"sec-fetch-site") == b"cross-site"
+    try:
+        return not is_loopback(urlsplit(origin.decode("latin-1")).hostname or "")
+    except ValueError:
+        return True
 
 
 class SignedRequest(Protocol):

@@ -177,11 +177,22 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._in_body = True
+        if self._bytes > MAX_HEADER_BYTES and self._head_bytes() > MAX_HEADER_BYTES:
+            self._refuse(431)
+        waits = False
         for name, value in self._fields:
             if name == b"content-length" and int(value) > self._endpoint.max_body_bytes:
                 self._refuse(413)
-            elif name == b"expect" and not (self._answering or self._closing or self._is_1_0()):
-                self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+                self._refuse(501)
+            elif name == b"expect":
+                waits = value.strip().lower() == b"100-continue"
+        if waits and not (self._answering or self._closing or self._is_1_0()):
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _head_bytes(self) -> int:
+        """The size of what was read of this request, however much came with it."""
+        return len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._fields)
 
     def _is_1_0(self) -> bool:
         return bool(self._parser.get_http_version() == "1.0")  # which has no interim answers

@@ -37,7 +37,7 @@ from pumphouse.protocol.operations import (
     SendMessageBatch,
 )
 from pumphouse.protocol.sns_operations import Publish, PublishBatch
-from pumphouse.server.auth import Gate
+from pumphouse.server.auth import Gate, of_foreign_page
 from pumphouse.server.looking import LOOK_PATH, looked
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -244,12 +244,15 @@ class Endpoint:
             return _health(request)
         if request.path.endswith(".pem") and isinstance(self._backend, Certified):
             return _certificate(request, self._backend)
-        if request.path.startswith(LOOK_PATH):
+        foreign = of_foreign_page(request.headers)
+        if request.path.startswith(LOOK_PATH) and not foreign:
             backend = self._backend if self._gate is None else None
             return Response(*await looked(request.method, request.path, backend))
         request_id = self._next_id()
         protocol = _speaks(request)
         try:
+            if foreign:
+                raise fault("AccessDenied", _FOREIGN)
             if request.method not in ("POST", "GET"):
                 raise fault("UnknownOperationException")
             operation = None
@@ -331,6 +334,7 @@ class Endpoint:
 
 
 _UNAVAILABLE = "The service is unavailable. Please try again."
+_FOREIGN = "Web pages of other sites are not answered here."
 _INTERNAL = "We encountered an internal error. Please try again."
 
 
