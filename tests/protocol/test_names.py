@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import botocore
 import pytest
 
 from pumphouse.protocol.names import (
     QueueName,
+    aws_host,
+    is_aws_host,
+    is_host_of,
     is_queue_name,
     parse_queue_arn,
     parse_queue_url,
@@ -79,6 +86,34 @@ def test_a_region_is_read_whole() -> None:
 )
 def test_partitions(region: str, partition: str) -> None:
     assert partition_of(region) == partition
+
+
+def test_every_region_that_botocore_knows_has_its_partition_and_host() -> None:
+    text = (Path(botocore.__file__).parent / "data" / "partitions.json").read_text()
+    seen = 0
+    for partition in json.loads(text)["partitions"]:
+        outputs = partition["outputs"]
+        for region in partition["regions"]:
+            if region.endswith("-global"):
+                continue
+            seen += 1
+            assert partition_of(region) == partition["id"]
+            host = aws_host("sns", region)
+            assert host == f"sns.{region}.{outputs['dnsSuffix']}"
+            assert region_of_host(host) == region
+            assert is_host_of("sns", host)
+            assert not is_host_of("sqs", host)
+            assert is_aws_host(host)
+            assert is_aws_host(f"sqs.{region}.{outputs['dualStackDnsSuffix']}") or (
+                "iso" in partition["id"]
+            )
+    assert seen > 40
+
+
+def test_hosts_that_are_not_aws() -> None:
+    for host in ("amazonaws.com.example", "localhost", "127.0.0.1", "xamazonaws.com", ""):
+        assert not is_aws_host(host)
+        assert not is_host_of("sns", host)
 
 
 def test_arns_there_and_back() -> None:

@@ -30,6 +30,7 @@ from pumphouse.errors import UsageError
 from pumphouse.protocol.faults import fault
 from pumphouse.protocol.names import (
     QueueName,
+    aws_host,
     is_arn,
     is_queue_url,
     parse_queue_arn,
@@ -115,7 +116,7 @@ class Scope:
 
     def url_of(self, name: str) -> str:
         """The URL that a queue of this name has here."""
-        return f"https://sqs.{self.region}.amazonaws.com/{self.account_id}/{name}"
+        return f"https://{aws_host('sqs', self.region)}/{self.account_id}/{name}"
 
     def next_message_id(self) -> str:
         return self.account.next_message_id()

@@ -18,6 +18,7 @@ from pumphouse.asyncapi.schemas import Schemas, schemas_of
 from pumphouse.asyncapi.writing import dumps
 from pumphouse.errors import UsageError
 from pumphouse.model import CORRELATION_HEADER
+from pumphouse.protocol.names import aws_host
 from pumphouse.subscriber.kinds import same_type
 from pumphouse.subscriber.queue import Queue
 from pumphouse.subscriber.setup import receive_limit
@@ -119,10 +120,8 @@ def _servers(
             }
             for service in services
         }
-    suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
     return {
-        service: {"host": f"{service}.{region}.{suffix}", "protocol": service}
-        for service in services
+        service: {"host": aws_host(service, region), "protocol": service} for service in services
     }
 
 

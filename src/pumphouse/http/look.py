@@ -12,10 +12,10 @@ import msgspec
 from pumphouse.backend import Backend
 from pumphouse.errors import NetworkError
 from pumphouse.http.fetch import fetch
+from pumphouse.protocol.names import is_aws_host
 from pumphouse.protocol.operations import GetQueueAttributes, ReceivedMessage
 
 MAX_BYTES = 64 * 1024 * 1024
-_AWS = (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu", ".api.aws")
 
 
 async def look_at_served(
@@ -24,7 +24,7 @@ async def look_at_served(
     """Up to `number` visible messages, or None where the queue's endpoint can't be looked into."""
     parts = urlsplit(queue_url)
     host = parts.hostname or ""
-    if not host or host.endswith(_AWS):
+    if not host or is_aws_host(host):
         return None
     answer = await backend.execute(GetQueueAttributes(queue_url, ["QueueArn"]))
     arn = answer.attributes.get("QueueArn")

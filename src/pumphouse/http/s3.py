@@ -39,6 +39,7 @@ from pumphouse.http.loops import Loops
 from pumphouse.http.options import RETRY, Options
 from pumphouse.http.retry import of_failure
 from pumphouse.protocol.faults import from_answer
+from pumphouse.protocol.names import is_aws_host
 from pumphouse.protocol.sigv4 import Keys, amz_date, payload_hash, sign
 
 MAX_OBJECT_BYTES = 268_435_456
@@ -210,7 +211,7 @@ class S3BlobStore:
             endpoint, _ = self._configuration.endpoint("s3", "")
             host = endpoint.host_header
             scheme = endpoint.origin.scheme
-            if host.endswith((".amazonaws.com", ".amazonaws.com.cn")) and "." not in self.bucket:
+            if is_aws_host(host) and "." not in self.bucket:
                 url = f"{scheme}://{self.bucket}.{host}"
             else:
                 url = f"{scheme}://{host}{endpoint.path.rstrip('/')}/{self.bucket}"

@@ -26,7 +26,7 @@ from pumphouse.lambda_handler.batch import Batch
 from pumphouse.lambda_handler.event import records_of
 from pumphouse.notifications.reading import reading_for
 from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES
-from pumphouse.protocol.names import QueueName, is_queue_url, parse_queue_arn
+from pumphouse.protocol.names import QueueName, aws_host, is_queue_url, parse_queue_arn
 from pumphouse.protocol.operations import GetQueueAttributes, ReceivedMessage
 from pumphouse.running import Running
 from pumphouse.subscriber.dead_letters import DeadLetters
@@ -402,8 +402,7 @@ def _url_of(name: QueueName, reference: str) -> str:
     """A queue's URL without asking for it, which takes no permission: what was given, or AWS's."""
     if is_queue_url(reference):
         return reference
-    suffix = "amazonaws.com.cn" if name.region.startswith("cn-") else "amazonaws.com"
-    return f"https://sqs.{name.region}.{suffix}/{name.account_id}/{name.name}"
+    return f"https://{aws_host('sqs', name.region)}/{name.account_id}/{name.name}"
 
 
 def _remaining_seconds(context: object) -> float:

@@ -2,8 +2,9 @@
 
 What is signed, and how, is AWS's ("Verifying the signatures of Amazon SNS messages" in the
 developer guide): version 1 is SHA-1, version 2 SHA-256, both with RSA and PKCS #1 v1.5. The
-certificate's address is part of the document, so it is taken from hosts of SNS alone, and fetched
-by a function that the verifier is given. Needs `cryptography`, the extra `pumphouse[sns]`.
+certificate's address is part of the document, so it is taken from hosts of SNS alone, in regions of
+any partition, and fetched by a function that the verifier is given. Needs `cryptography`, the extra
+`pumphouse[sns]`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,6 +21,7 @@ from pumphouse.clock import Clock, RealClock
 from pumphouse.content import UndecodableError
 from pumphouse.errors import UsageError
 from pumphouse.notifications.document import NOTIFICATION, Notification
+from pumphouse.protocol.names import is_host_of
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
@@ -32,9 +33,6 @@ MAX_CERTIFICATE_BYTES = 65_536
 MAX_CERTIFICATES = 16
 CERTIFICATE_SECONDS = 86_400.0
 """How long a certificate is remembered, if it does not expire before that."""
-
-# Nothing but a region may stand in the middle: sns.s3-us-west-2.amazonaws.com is anyone's bucket.
-_HOST = re.compile(r"sns\.[a-z]{2,4}(?:-[a-z]{2,16}){1,2}-\d{1,2}\.amazonaws\.com(?:\.cn)?")
 
 
 class SignatureError(UndecodableError):
@@ -113,7 +111,7 @@ class Verifier:
             pinned = (
                 parts.scheme == "https"
                 and port in (None, 443)
-                and _HOST.fullmatch(parts.hostname or "") is not None
+                and is_host_of("sns", parts.hostname or "")
             )
             if parts.path.endswith(".pem") and (trusted or pinned):
                 return url

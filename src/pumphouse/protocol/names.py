@@ -40,20 +40,42 @@ class QueueName(NamedTuple):
         return f"arn:{partition}:sqs:{self.region}:{self.account_id}:{self.name}"
 
 
+# The partitions of AWS, by how their regions begin, with the domain of their endpoints.
+_PARTITIONS = (
+    ("cn-", "aws-cn", "amazonaws.com.cn"),
+    ("us-gov-", "aws-us-gov", "amazonaws.com"),
+    ("us-isob-", "aws-iso-b", "sc2s.sgov.gov"),
+    ("us-isof-", "aws-iso-f", "csp.hci.ic.gov"),
+    ("eu-isoe-", "aws-iso-e", "cloud.adc-e.uk"),
+    ("us-iso-", "aws-iso", "c2s.ic.gov"),
+    ("eusc-", "aws-eusc", "amazonaws.eu"),
+    ("", "aws", "amazonaws.com"),
+)
+_DUAL_STACK = ("api.aws", "api.amazonwebservices.com.cn", "api.amazonwebservices.eu")
+_DOMAINS = tuple(f".{domain}" for domain in (*(each[2] for each in _PARTITIONS), *_DUAL_STACK))
+
+
 def partition_of(region: str) -> str:
     """`aws`, or the partition that a region's name belongs to (`aws-cn`, `aws-us-gov`, …)."""
-    for prefix, partition in (
-        ("cn-", "aws-cn"),
-        ("us-gov-", "aws-us-gov"),
-        ("us-isob-", "aws-iso-b"),
-        ("us-isof-", "aws-iso-f"),
-        ("eu-isoe-", "aws-iso-e"),
-        ("us-iso-", "aws-iso"),
-        ("eusc-", "aws-eusc"),
-    ):
-        if region.startswith(prefix):
-            return partition
-    return "aws"
+    return next(name for prefix, name, _ in _PARTITIONS if region.startswith(prefix))
+
+
+def aws_host(service: str, region: str) -> str:
+    """The host of a service in a region: `sqs.eu-west-1.amazonaws.com`."""
+    domain = next(domain for prefix, _, domain in _PARTITIONS if region.startswith(prefix))
+    return f"{service}.{region}.{domain}"
+
+
+def is_host_of(service: str, host: str) -> bool:
+    """Whether a host, in small letters, is that of a service in some region, and nothing else:
+    `s3-us-west-2` is no region, so that nobody's bucket is taken for one."""
+    region = host.removeprefix(f"{service}.").partition(".")[0]
+    return _REGION.fullmatch(region) is not None and host == aws_host(service, region)
+
+
+def is_aws_host(host: str) -> bool:
+    """Whether a host is one of AWS's, of any service and partition."""
+    return host.endswith(_DOMAINS)
 
 
 def is_queue_name(name: str) -> bool:

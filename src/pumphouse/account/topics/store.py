@@ -17,6 +17,7 @@ from pumphouse.account.topics.notifying import Deliver, Notifier
 from pumphouse.account.topics.signing import Signer
 from pumphouse.account.topics.topic import Subscription
 from pumphouse.clock import Clock
+from pumphouse.protocol.names import aws_host
 
 UNDELIVERED_ROOM = 10_000
 KNOWN_QUEUES = 10_000
@@ -91,7 +92,7 @@ class Topics:
 
     def url(self, region: str) -> str:
         """Where SNS is, for the links in notifications."""
-        return self.base_url or f"https://sns.{region}.amazonaws.com"
+        return self.base_url or f"https://{aws_host('sns', region)}"
 
     async def aclose(self) -> None:
         """Stop the deliveries that are under way."""
