@@ -29,8 +29,10 @@ import pytest
 
 from pumphouse import cli
 from pumphouse.account import Account
+from pumphouse.app import App
 from pumphouse.cli.exit_codes import CONFIG, CRASH_LOOP, ENDED, FAILED, TRY_LATER, code_of
 from pumphouse.cli.run import process
+from pumphouse.cli.run.options import Options
 from pumphouse.errors import (
     NetworkError,
     NoCredentialsError,
@@ -42,6 +44,7 @@ from pumphouse.errors import (
     TransientError,
     UsageError,
 )
+from pumphouse.health import HealthServer, Monitor
 from pumphouse.protocol.operations import CreateQueue, DeleteQueue, SendMessage
 from support.logs import kept_logging
 from support.serving import Served, serving
@@ -539,12 +542,28 @@ def test_health_is_answered_while_a_handler_blocks_the_loop(
         assert run.end(signal.SIGINT) == 128 + signal.SIGINT
 
 
-def test_a_health_host_that_others_reach_is_warned_of(tmp_path: Path, here: Here) -> None:
-    write_service(tmp_path)
-    arguments = ("--local", "--until-empty", "--health-port", "0", "--health-host", "127.0.0.2")
-    code, told = here("service:app", *arguments)
-    assert code == 0, told
-    assert "who reaches it reads the names of queues" in told
+@pytest.mark.parametrize(
+    ("host", "warned"),
+    [
+        *(("0.0.0.0", True), ("::", True), ("10.1.2.3", True), ("some-host", True)),
+        *(("127.0.0.1", False), ("127.0.0.2", False), ("::1", False), ("localhost", False)),
+    ],
+)
+def test_a_health_host_that_others_reach_is_warned_of(
+    host: str, warned: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Here(HealthServer):
+        """Listens on this machine whatever it is told."""
+
+        def __init__(self, source: Any, *, port: int, host: str) -> None:
+            super().__init__(source, port=port)
+            self.host = host
+
+    monkeypatch.setattr(process, "HealthServer", Here)
+    with process.served_health(
+        Options("service:app", health_port=0, health_host=host), Monitor(App())
+    ):
+        assert ("who reaches it reads the names of queues" in caplog.text) == warned
 
 
 # --- workers --------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from pumphouse.errors import PumphouseError
 from pumphouse.event_loop import run
 from pumphouse.health import HealthServer, Monitor, Snapshot
 from pumphouse.health.server import HasSnapshots
+from pumphouse.protocol.names import is_loopback
 
 _log = logging.getLogger("pumphouse")
 LEFT_SECONDS = 2.0
@@ -210,7 +211,7 @@ def served_health(options: Options, source: HasSnapshots) -> Iterator[None]:
         return
     with HealthServer(source, host=options.health_host, port=options.health_port) as server:
         _log.info("health is at %s/live, /ready and /health", server.url)
-        if options.health_host not in ("127.0.0.1", "::1", "localhost"):
+        if not is_loopback(options.health_host):
             _log.warning(
                 "%s is reached from other machines: who reaches it reads the names of queues, and "
                 "why they fail; --health-host 127.0.0.1 keeps that to this one",
