@@ -487,6 +487,38 @@ def test_which_endpoints_are_on_this_machine(url: str, loopback: bool) -> None:
     assert is_loopback(url) is loopback
 
 
+async def test_an_endpoint_is_sent_twenty_requests_at_a_time(clock: VirtualClock) -> None:
+    under_way: dict[str, int] = {}
+    most: dict[str, int] = {}
+    answer = asyncio.Event()
+
+    async def deliver(delivery: HttpDelivery) -> int:
+        url = delivery.url
+        under_way[url] = under_way.get(url, 0) + 1
+        most[url] = max(most.get(url, 0), under_way[url])
+        if not url.endswith("free"):
+            await answer.wait()
+        under_way[url] -= 1
+        return 200
+
+    account = Account(clock=clock, deliver=deliver)
+    topic = await make(account)
+    hung, free = "http://127.0.0.1:9/hung", "http://127.0.0.1:10/free"
+    for url in (hung, free):
+        await account.execute(Subscribe(topic, "http", url))
+    for subscription in account.topics.subscriptions.values():
+        await account.execute(ConfirmSubscription(topic, subscription.token))
+    for number in range(60):
+        await account.execute(Publish(f"{number}", topic))
+    await clock.settle()
+    assert (most[hung], under_way[hung], under_way[free]) == (20, 20, 0)
+    assert account.topics.notifier.under_way == 61, "the request to confirm is under way as well"
+    answer.set()
+    await clock.settle()
+    assert (account.topics.notifier.under_way, most[hung]) == (0, 20)
+    assert not account.topics.undelivered
+
+
 # --- delivery policies --------------------------------------------------------------------------
 
 

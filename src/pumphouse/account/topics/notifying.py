@@ -21,6 +21,8 @@ from pumphouse.protocol import names
 
 TIMEOUT_SECONDS = 15.0
 """How long SNS waits for an endpoint's answer."""
+MAX_AT_ONCE = 20
+"""How many requests one endpoint is sent at a time; the others wait for their turn."""
 
 _log = logging.getLogger("pumphouse.account")
 
@@ -55,6 +57,7 @@ class Notifier:
         self._waiting: deque[Coroutine[Any, Any, None]] = deque()
         self._running: set[asyncio.Task[None]] = set()
         self._more = asyncio.Event()
+        self._turns: dict[str, asyncio.Semaphore] = {}
         self._owner: asyncio.Task[None] | None = None
 
     def notify(
@@ -70,6 +73,7 @@ class Notifier:
         self._waiting.append(self._carry_out(self._deliver, delivery, plan, failed))
         if self._owner is None or self._owner.done():
             self._more = asyncio.Event()
+            self._turns = {}
             self._owner = asyncio.get_running_loop().create_task(
                 self._run(), name="pumphouse deliveries"
             )
@@ -115,7 +119,7 @@ class Notifier:
     async def _try(self, deliver: Deliver, delivery: HttpDelivery) -> tuple[str, bool]:
         """Why one try failed, or "", and whether another is worth it."""
         try:
-            async with timeout(self._clock, TIMEOUT_SECONDS):
+            async with self._turn(delivery), timeout(self._clock, TIMEOUT_SECONDS):
                 status = await deliver(delivery)
         except TimeoutError:
             return f"no answer in {TIMEOUT_SECONDS:g} seconds", True
@@ -127,6 +131,11 @@ class Notifier:
         if 200 <= status < 300:
             return "", False
         return f"the endpoint answered {status}", status >= 500 or status == 429
+
+    def _turn(self, delivery: HttpDelivery) -> asyncio.Semaphore:
+        """What an endpoint's requests wait at: none holds up those of another."""
+        endpoint = urlsplit(delivery.url).netloc
+        return self._turns.setdefault(endpoint, asyncio.Semaphore(MAX_AT_ONCE))
 
     @property
     def under_way(self) -> int:
