@@ -90,7 +90,7 @@ def run_app(
         typer.Option(
             "--loop",
             metavar="auto|asyncio|uvloop",
-            help="The event loop of the app; auto is uvloop where it is installed.",
+            help="The event loop of the app, in every worker; auto is uvloop if installed.",
         ),
     ] = "auto",
 ) -> int:
