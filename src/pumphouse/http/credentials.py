@@ -1,7 +1,8 @@
 """Credentials that are there when they are needed: loaded once, renewed early, never twice at once.
 
 A *source* is a plain callable that blocks and returns `Keys`; `BotocoreChain` is botocore's own
-chain (static, environment, profile, SSO, web identity, container, instance, process). The keeper
+chain (environment, profile, SSO, web identity, container, instance, process), of which its first
+step is taken without loading botocore. The keeper
 runs it in a thread, one run at a time for all event loops and threads, before the keys expire.
 When a renewal fails, the old keys are used for as long as they are valid, and the next try waits:
 exponentially longer, with full jitter. `healthy` and the events say so; nothing needs a restart.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -245,8 +247,22 @@ def _unheard(record: logging.LogRecord) -> bool:
     return record.levelno > logging.DEBUG or record.threadName != _THREAD
 
 
+def _of_environment() -> Keys | None:
+    """What botocore's chain finds first, unless it is half a pair or expires."""
+    environ = os.environ
+    access_key, secret_key = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
+    if not access_key or not secret_key or environ.get("AWS_CREDENTIAL_EXPIRATION"):
+        return None
+    token = environ.get("AWS_SECURITY_TOKEN") or environ.get("AWS_SESSION_TOKEN")
+    return Keys(access_key, secret_key, token or None)
+
+
 class BotocoreChain:
-    """botocore's chain as a source; it remembers where it found credentials, as botocore does."""
+    """botocore's chain as a source; it remembers where it found credentials, as botocore does.
+
+    It is loaded unless the environment holds a whole pair that does not expire, and names no
+    profile.
+    """
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
@@ -257,6 +273,8 @@ class BotocoreChain:
     def __call__(self) -> Keys:
         found = self._found  # `forget` may come in between
         if found is None:
+            if not self._configuration.names_profile and (keys := _of_environment()) is not None:
+                return keys
             found = self._found = self._configuration.session.get_credentials()
             if found is None:
                 local = self._configuration.on_this_machine

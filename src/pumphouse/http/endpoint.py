@@ -6,8 +6,10 @@ botocore's endpoint rules make the host from the region, FIPS and dual-stack set
 host of a queue URL is never used: the URL is a parameter. It tells the region where nothing else
 does: after the argument, the environment and the profile.
 
-botocore is imported when it is first needed. Reading its configuration blocks, so the client does
-it in a thread.
+botocore asks the environment first and its files second. Where the environment has the answer, or
+there are no files, the answer is known here without botocore, whose import takes longer than the
+rest of a start; for everything else it is loaded. Reading blocks, so the client does it in a
+thread.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -31,6 +34,17 @@ FALLBACK_REGION = "us-east-1"
 """What requests to an endpoint URL are signed for where nothing tells a region."""
 
 _REGION = re.compile(r"(?![0-9]+$)(?!-)[a-zA-Z0-9-]{1,63}(?<!-)")
+_ORDINARY = re.compile(r"(us|eu|ap|sa|ca|me|af|il|mx)-[a-z]+-[0-9]+")  # the partition `aws`
+
+_NAMES = {
+    "ca_bundle": "AWS_CA_BUNDLE",
+    "data_path": "AWS_DATA_PATH",
+    "ignore_configured_endpoint_urls": "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+    "region": "AWS_DEFAULT_REGION",
+    "use_dualstack_endpoint": "AWS_USE_DUALSTACK_ENDPOINT",
+    "use_fips_endpoint": "AWS_USE_FIPS_ENDPOINT",
+}
+"""Variables of botocore's configuration, and their names in the environment."""
 
 
 class Endpoint:
@@ -88,8 +102,17 @@ def region_hint(reference: str) -> str:
         return ""
 
 
+def _files() -> bool:
+    """Whether botocore would find a file to read."""
+    places = (
+        os.environ.get("AWS_CONFIG_FILE", "~/.aws/config"),
+        os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+    )
+    return any(os.path.isfile(os.path.expanduser(os.path.expandvars(each))) for each in places)
+
+
 class Configuration:
-    """Region, endpoints and certificates from arguments first and botocore's session second.
+    """Region, endpoints and certificates from arguments first and botocore's configuration second.
 
     The methods block (files, the import of botocore) and may be called from any thread.
     """
@@ -131,8 +154,27 @@ class Configuration:
                 self._session = session
             return self._session
 
+    @property
+    def names_profile(self) -> bool:
+        """Whether a profile is named, which has to exist whatever the environment says."""
+        named = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
+        return self._profile is not None or any(name in os.environ for name in named)
+
+    def _first(self, of_environment: str | None, by_botocore: Callable[[], Any]) -> Any:
+        """What botocore finds first, which is loaded only where its files have a say."""
+        if not self.names_profile and (of_environment is not None or not _files()):
+            return of_environment
+        return by_botocore()
+
     def variable(self, name: str) -> Any:
-        return self.session.get_config_variable(name)
+        """A variable of botocore's configuration; None where it is not set."""
+        found = os.environ.get(_NAMES[name])
+        if name == "region":
+            found = os.environ.get("AWS_REGION") or found  # which botocore does not know
+        return self._first(found, lambda: self.session.get_config_variable(name))
+
+    def _is_on(self, name: str) -> bool:
+        return str(self.variable(name)).lower() == "true"
 
     def region(self) -> str | None:
         """The region of the argument, the environment or the profile, or None."""
@@ -167,25 +209,40 @@ class Configuration:
         return is_loopback(check_endpoint_url(url).host) if url else False
 
     def _configured_url(self, service: str) -> str | None:
+        if self._is_on("ignore_configured_endpoint_urls"):
+            return None
+        names = (f"AWS_ENDPOINT_URL_{service.upper()}", "AWS_ENDPOINT_URL")
+        found = next(filter(None, map(os.environ.get, names)), None)
+        url: str | None = self._first(found, lambda: self._url_of_botocore(service))
+        return url
+
+    def _url_of_botocore(self, service: str) -> Any:
         from botocore.configprovider import ConfiguredEndpointProvider
+        from botocore.exceptions import BotoCoreError
 
         session = self.session
-        if self.variable("ignore_configured_endpoint_urls"):
-            return None
         provider = ConfiguredEndpointProvider(
             full_config=session.full_config,
             scoped_config=session.get_scoped_config(),
             client_name=service,
         )
-        url: str | None = provider.provide()
-        return url
+        try:
+            return provider.provide()
+        except BotoCoreError as error:  # the profile names services that are not there
+            raise ConfigError(str(error)) from None
 
     def _at(self, service: str, region: str) -> Endpoint:
         """The endpoint that botocore's rules make for a region (`fips-…` ones are old names)."""
+        plain = check_region(region).replace("fips-", "").replace("-fips", "")
+        fips = plain != region or self._is_on("use_fips_endpoint")
+        dual_stack = self._is_on("use_dualstack_endpoint")
+        ordinary = _ORDINARY.fullmatch(plain) and not (fips or dual_stack)
+        if ordinary and not self._has_rules_of_its_own():
+            return Endpoint(service, f"https://{service}.{plain}.amazonaws.com", plain)
+
         from botocore.endpoint_provider import EndpointProvider
         from botocore.exceptions import BotoCoreError
 
-        plain = check_region(region).replace("fips-", "").replace("-fips", "")
         try:
             if (rules := self._rules.get(service)) is None:
                 loader = self.session.get_component("data_loader")
@@ -193,14 +250,15 @@ class Configuration:
                     ruleset_data=loader.load_service_model(service, "endpoint-rule-set-1"),
                     partition_data=loader.load_data("partitions"),
                 )
-            found = rules.resolve_endpoint(
-                Region=plain,
-                UseFIPS=plain != region or bool(self.variable("use_fips_endpoint")),
-                UseDualStack=bool(self.variable("use_dualstack_endpoint")),
-            )
+            found = rules.resolve_endpoint(Region=plain, UseFIPS=fips, UseDualStack=dual_stack)
         except BotoCoreError as error:
             raise ConfigError(f"no endpoint for {service} in {region}: {error}") from None
         return Endpoint(service, str(found.url), plain)
+
+    def _has_rules_of_its_own(self) -> bool:
+        """Whether botocore may read its rules from a folder of this machine."""
+        models = os.path.expanduser("~/.aws/models")
+        return self.variable("data_path") is not None or os.path.isdir(models)
 
     def ca_bundle(self) -> str | None:
         """`AWS_CA_BUNDLE`, or the profile's `ca_bundle`."""
