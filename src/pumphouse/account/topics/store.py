@@ -24,6 +24,9 @@ KNOWN_QUEUES = 10_000
 ORPHAN_SECONDS = 60.0
 """How long a subscription of a deleted topic can still be looked at; on AWS it lags too."""
 
+TOKEN_SECONDS = 2 * 86_400.0
+"""How long a token confirms a subscription."""
+
 _FIRST_SEQUENCE_NUMBER = 10_000_000_000_000_000_000
 _SEQUENCE_STEP = 1000
 
@@ -49,6 +52,7 @@ class Topics:
         self.known_queues: dict[str, Queue] = {}
         """Queues that were delivered to, by ARN: not more than `KNOWN_QUEUES`."""
         self.by_token: dict[str, Subscription] = {}
+        self._clock = clock
         self.signer = Signer(clock)
         self.notifier = Notifier(clock, deliver)
         self.base_url = ""
@@ -74,6 +78,7 @@ class Topics:
         """Give a subscription a new token, in the place of one that it has."""
         self.forget_token(subscription)
         subscription.token = self.new_token()
+        subscription.token_until = self._clock.monotonic() + TOKEN_SECONDS
         self.by_token[subscription.token] = subscription
 
     def orphan(self, subscriptions: Iterable[Subscription], now: float) -> None:

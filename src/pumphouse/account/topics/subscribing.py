@@ -1,8 +1,8 @@
 """The actions on subscriptions: subscribing, confirming, setting, listing, unsubscribing.
 
-A queue of the same account is subscribed at once. An HTTP endpoint is asked to confirm with a token
-first, and gets nothing else before it did. Other protocols that AWS has are refused, but for email,
-whose subscriptions wait for ever.
+A queue of whoever subscribes it is subscribed at once. A queue of another account id and an HTTP
+endpoint are asked to confirm with a token first, and get nothing else before they did. Other
+protocols that AWS has are refused, but for email, whose subscriptions wait for ever.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from uuid import uuid4
 
 from pumphouse.account.topics import http_endpoints
 from pumphouse.account.topics.control import page_of
+from pumphouse.account.topics.envelope import confirmation
+from pumphouse.account.topics.queues import Letter, NotDeliveredError, put
 from pumphouse.account.topics.references import check_arn, invalid, subscription_of, topic_of
 from pumphouse.account.topics.settings import (
     DEFAULT_MESSAGE_BYTES,
     MAX_LARGE_MESSAGE_SUBSCRIPTIONS,
     BadAttributeError,
 )
-from pumphouse.account.topics.store import Topics
+from pumphouse.account.topics.store import Topics, Undelivered
 from pumphouse.account.topics.subscription_settings import (
     differs,
     set_attributes,
 )
 from pumphouse.account.topics.topic import Subscription, Topic
 from pumphouse.protocol.faults import fault
-from pumphouse.protocol.names import is_queue_name, parse_queue_arn
+from pumphouse.protocol.names import FIFO_SUFFIX, is_queue_name, parse_queue_arn
 from pumphouse.protocol.operations import DONE, Done, Operation
 from pumphouse.protocol.sns_operations import (
     ConfirmSubscription,
@@ -80,7 +82,12 @@ def subscribe(scope: Scope, operation: Subscribe) -> SubscribeResult:
     except BadAttributeError as error:
         raise invalid(f"Attributes Reason: {error}") from None
     if subscription.pending:
-        http_endpoints.ask(scope, subscription)
+        if scope.clock.monotonic() > subscription.token_until:
+            scope.account.topics.give_token(subscription)
+        if protocol == "sqs":
+            _ask_queue(scope, subscription)
+        else:
+            http_endpoints.ask(scope, subscription)
         if not operation.return_subscription_arn:
             return SubscribeResult(PENDING)
     return SubscribeResult(subscription.arn)
@@ -89,12 +96,32 @@ def subscribe(scope: Scope, operation: Subscribe) -> SubscribeResult:
 def _add(scope: Scope, subscription: Subscription) -> None:
     topics = scope.account.topics
     subscription.number = topics.next_subscription_number()
-    if subscription.protocol != "sqs":
+    if not _is_own_queue(scope, subscription):
         subscription.pending = True
         subscription.authenticated = False
         topics.give_token(subscription)
     subscription.topic.add(subscription)
     topics.subscriptions[subscription.arn] = subscription
+
+
+def _is_own_queue(scope: Scope, subscription: Subscription) -> bool:
+    if subscription.protocol != "sqs":
+        return False
+    return parse_queue_arn(subscription.endpoint).account_id == scope.account_id
+
+
+def _ask_queue(scope: Scope, subscription: Subscription) -> None:
+    """Put the document that asks to confirm into a queue."""
+    message_id = scope.account.next_message_id()
+    topics = scope.account.topics
+    kind = "SubscriptionConfirmation"
+    body = confirmation(topics, subscription, kind, message_id, scope.clock.now())
+    in_order = message_id if subscription.endpoint.endswith(FIFO_SUFFIX) else None
+    try:
+        letter = Letter(body, None, None)
+        put(scope.account, subscription.endpoint, letter, in_order, in_order)
+    except NotDeliveredError as error:
+        topics.undelivered.append(Undelivered(subscription.arn, message_id, str(error)))
 
 
 def _existing(topic: Topic, protocol: str, endpoint: str) -> Subscription | None:
@@ -156,6 +183,8 @@ def confirm_subscription(scope: Scope, operation: ConfirmSubscription) -> Confir
     subscription = scope.account.topics.by_token.get(operation.token)
     if subscription is None or subscription.topic.deleted:
         raise invalid("Token")
+    if scope.clock.monotonic() > subscription.token_until:
+        raise invalid("Token")
     topic = subscription.topic
     subscription.pending = False
     subscription.authenticated = _wants_signature(operation)
@@ -214,8 +243,14 @@ def set_subscription_attributes(scope: Scope, operation: SetSubscriptionAttribut
 
 
 def list_subscriptions(scope: Scope, operation: ListSubscriptions) -> ListSubscriptionsResult:
-    """The subscriptions of this region and account id, a hundred at a time."""
-    own = (each for topic in scope.topics.values() for each in topic.subscriptions.values())
+    """The subscriptions that this account id made in this region, a hundred at a time."""
+    own = (
+        each
+        for each in scope.account.topics.subscriptions.values()
+        if each.owner == scope.account_id
+        and each.topic.name.region == scope.region
+        and each.orphaned is None
+    )
     page, token = page_of(sorted(own, key=_number_of), _number_of, operation.next_token)
     return ListSubscriptionsResult([_reference(each) for each in page], token)
 

@@ -111,9 +111,9 @@ def default_policy(name: TopicName) -> dict[str, Any]:
 class Subscription:
     """One subscription of a topic.
 
-    `token` confirms it, and "" is that of one that needs no confirmation. `filter_policy` is
-    compiled when it is set. `dead_letter_arn` is the queue of its redrive policy, or "". `number`
-    is its place among all of the account.
+    `token` confirms it for two days, and "" is that of one that needs no confirmation.
+    `filter_policy` is compiled when it is set. `dead_letter_arn` is the queue of its redrive
+    policy, or "". `number` is its place among all of the account.
     """
 
     __slots__ = (
@@ -133,6 +133,7 @@ class Subscription:
         "redrive_policy",
         "role_arn",
         "token",
+        "token_until",
         "topic",
     )
 
@@ -151,6 +152,7 @@ class Subscription:
         self.role_arn = ""
         self.number = 0
         self.token = ""
+        self.token_until = 0.0  # on the clock's `monotonic()`
         self.pending = False
         self.authenticated = True
         self.orphaned: float | None = None
