@@ -206,3 +206,31 @@ async def test_raw_delivery_by_mail(account: Account) -> None:
         "Invalid parameter: Attributes Reason: "
         "Delivery protocol [email] does not support raw message delivery."
     )
+
+
+@pytest.mark.parametrize(
+    ("protocol", "endpoint", "words"),
+    [
+        ("email", "this is not an email", "Email address"),
+        ("email-json", "a@b@c", "Email address"),
+        ("https", "http://example.com/", "Endpoint must match the specified protocol"),
+        ("http", "http://", "Endpoint"),
+        ("http", "http:///path", "Endpoint"),
+        ("http", "http://[::1/", "Endpoint"),
+        ("http", "http://127.0.0.1:99999/", "Endpoint"),
+        ("http", "http://127.0.0.1:x/", "Endpoint"),
+        ("http", "http://127.0.0.1/a b", "Endpoint"),
+        ("http", "http://127.0.0.1/\r\nX: y", "Endpoint"),
+        ("http", "http://127.0.0.1/é", "Endpoint"),
+        ("sqs", "https://sqs.us-east-1.amazonaws.com/000000000000/queue", "SQS endpoint ARN"),
+    ],
+)
+async def test_an_endpoint_that_is_none(
+    account: Account, protocol: str, endpoint: str, words: str
+) -> None:
+    topic = (await account.execute(CreateTopic("topic"))).topic_arn
+    assert await refusal(account, Subscribe(topic, protocol, endpoint)) == (
+        "InvalidParameter",
+        f"Invalid parameter: {words}",
+    )
+    assert not account.topics.subscriptions

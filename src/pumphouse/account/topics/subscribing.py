@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from pumphouse.account.topics import http_endpoints
@@ -58,6 +59,8 @@ MAX_FIFO_SUBSCRIPTIONS = 100
 _PENDING_ARN = "PendingConfirmation"
 _DELIVERED = ("sqs", "http", "https", "email", "email-json")
 _NOT_DELIVERED = ("sms", "application", "lambda", "firehose")
+_MAIL = re.compile(r"[^@\s]+@[^@\s]+")
+_OUTSIDE_URLS = re.compile(r"[^!-~]")
 _TOKEN = re.compile(r"[0-9a-f]{64,512}")
 
 
@@ -139,8 +142,13 @@ def _check_endpoint(topic: Topic, protocol: str, endpoint: str) -> None:
         raise invalid(f"Invalid protocol type: {protocol}")
     if not endpoint:
         raise invalid("Endpoint Reason: no value for required parameter")
-    if protocol in ("http", "https") and not endpoint.startswith(f"{protocol}://"):
-        raise invalid("Endpoint must match the specified protocol")
+    if protocol in ("http", "https"):
+        if not endpoint.startswith(f"{protocol}://"):
+            raise invalid("Endpoint must match the specified protocol")
+        if not _is_url(endpoint):
+            raise invalid("Endpoint")
+    if protocol in ("email", "email-json") and _MAIL.fullmatch(endpoint) is None:
+        raise invalid("Email address")
     if protocol == "sqs":
         try:
             queue = parse_queue_arn(endpoint)
@@ -153,6 +161,15 @@ def _check_endpoint(topic: Topic, protocol: str, endpoint: str) -> None:
                 "Invalid parameter: Endpoint Reason: "
                 "FIFO SQS Queues can not be subscribed to standard SNS topics"
             )
+
+
+def _is_url(text: str) -> bool:
+    """Whether a URL has a host, a port that can be, and no character that must be escaped."""
+    try:
+        parts = urlsplit(text)
+        return bool(parts.hostname) and parts.port != 0 and _OUTSIDE_URLS.search(text) is None
+    except ValueError:
+        return False
 
 
 def _check_room(topic: Topic, protocol: str) -> None:
