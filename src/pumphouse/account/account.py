@@ -49,11 +49,11 @@ class Scope:
     """The queues and topics of one region and account id; a `Backend`."""
 
     __slots__ = (
-        "_known",
         "account",
         "account_id",
         "clock",
         "deleted",
+        "known",
         "queues",
         "region",
         "topics",
@@ -70,7 +70,8 @@ class Scope:
         self.queues: dict[str, Queue] = {}
         self.deleted: dict[str, float] = {}
         """Names of queues that were deleted, and when."""
-        self._known: dict[str, Queue] = {}  # by each URL that was used
+        self.known: dict[str, Queue] = {}
+        """Queues by each URL that was used, not more than `_KNOWN_URLS`."""
         self.topics: dict[str, Topic] = {}
         self.topics_by_arn: dict[str, Topic] = {}
         """Topics that were found by their ARN."""
@@ -90,13 +91,13 @@ class Scope:
 
     def queue(self, url: str) -> Queue:
         """The queue that a URL names; a name alone will do. Raises AWS's `QueueDoesNotExist`."""
-        queue = self._known.get(url)
+        queue = self.known.get(url)
         if queue is None or queue.deleted:
-            self._known.pop(url, None)
+            self.known.pop(url, None)
             queue = self._look_up(url)
-            if len(self._known) >= _KNOWN_URLS:
-                self._known.clear()
-            self._known[url] = queue
+            if len(self.known) >= _KNOWN_URLS:
+                self.known.clear()
+            self.known[url] = queue
         return queue
 
     def _look_up(self, url: str) -> Queue:
@@ -298,6 +299,19 @@ class Account:
             return None
         scope = self.scope(name.region, name.account_id)
         return scope.queues.get(name.name) if scope else None
+
+    def forget_queue(self, queue: Queue, url: str) -> None:
+        """Let go of a deleted queue under the names that it is mostly known by; the others are let
+        go of when they are used, or when there are too many."""
+        for scope in self._scopes.values():
+            for name in (url, queue.url, queue.name.name):
+                scope.known.pop(name, None)
+        self.topics.known_queues.pop(queue.arn, None)
+
+    def forget_topic(self, topic: Topic) -> None:
+        """Let go of a deleted topic."""
+        for scope in self._scopes.values():
+            scope.topics_by_arn.pop(topic.arn, None)
 
     def redrive(self, source: Queue, message: Message, now: float) -> bool:
         """Move a message to its queue's dead-letter queue; False where that does not exist."""

@@ -107,6 +107,7 @@ def delete_queue(scope: Scope, operation: DeleteQueue) -> Done:
     deleted.pop(queue.name.name, None)
     deleted[queue.name.name] = now
     scope.account.move_tasks.forget(queue.name)
+    scope.account.forget_queue(queue, operation.queue_url)
     queue.close()
     return DONE
 

@@ -97,7 +97,7 @@ def delete_topic(scope: Scope, operation: DeleteTopic) -> Done:
         )
     home = scope.account.within(region=topic.name.region, account_id=topic.name.account_id)
     del home.topics[topic.name.name]
-    scope.topics_by_arn.pop(topic.arn, None)
+    scope.account.forget_topic(topic)
     topic.deleted = True
     scope.account.topics.orphan(topic.subscriptions.values(), scope.clock.monotonic())
     topic.subscriptions.clear()
