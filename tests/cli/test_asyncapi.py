@@ -179,4 +179,4 @@ def test_a_service_that_raises_shows_its_own_traceback(
     assert out == ""
     assert errors.endswith("pumphouse: broken_service:app can't be loaded\n")
     assert 'broken_service.py", line 3' in errors
-    assert "typer" not in errors
+    assert "click" not in errors

@@ -244,12 +244,12 @@ def run(code: str, environment: dict[str, str], input: str = "") -> set[str]:  #
 
 def test_a_connection_that_the_environment_describes_loads_no_botocore(served: str) -> None:
     loaded = run(_CALL, {"AWS_ENDPOINT_URL_SQS": served, "AWS_REGION": "us-east-1"})
-    assert not loaded & {"botocore", "pydantic", "typer", "rich"}
+    assert not loaded & {"botocore", "pydantic", "click", "rich"}
 
 
 def test_what_lambda_says_is_enough() -> None:
     environment = {"AWS_REGION": "eu-west-1", "AWS_SESSION_TOKEN": "T"}
-    assert not run(_LAMBDA, environment) & {"botocore", "pydantic", "typer", "rich"}
+    assert not run(_LAMBDA, environment) & {"botocore", "pydantic", "click", "rich"}
 
 
 @pytest.mark.parametrize(
@@ -257,4 +257,4 @@ def test_what_lambda_says_is_enough() -> None:
 )
 def test_a_command_for_an_endpoint_loads_no_botocore(served: str, arguments: list[str]) -> None:
     code = _COMMAND.format(arguments=[*arguments, "--endpoint-url", served])
-    assert not run(code, {}, input='{"a": 1}\n') & {"botocore", "uvicorn"}
+    assert not run(code, {}, input='{"a": 1}\n') & {"botocore", "pydantic", "uvicorn"}

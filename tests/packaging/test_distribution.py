@@ -14,7 +14,7 @@ import pytest
 import pumphouse
 
 ROOT = Path(__file__).resolve().parents[2]
-CORE = {"anyio", "botocore", "httptools", "msgspec", "rich", "typer"}
+CORE = {"anyio", "botocore", "click", "httptools", "msgspec", "rich"}
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,7 @@ def test_the_public_names_do_not_load_botocore() -> None:
     assert not packages(loaded_by(f"from pumphouse import {names}")) & {
         "botocore",
         "boto3",
-        "typer",
+        "click",
         "rich",
         "uvicorn",
         "pytest",

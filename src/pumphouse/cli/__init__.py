@@ -17,73 +17,38 @@ import io
 import json
 import os
 import sys
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
 from pumphouse import __version__
-from pumphouse.cli import queue_commands
 from pumphouse.cli.describing import asyncapi, check_app
 from pumphouse.cli.exit_codes import FAILED, INTERRUPTED, OK, PIPE_CLOSED, WRONG_USAGE
-from pumphouse.cli.options import (
-    EndpointUrl,
-    GroupBy,
-    Input,
-    OnBadLine,
-    OptionalInput,
-    Profile,
-    Region,
-)
+from pumphouse.cli.options import events_from, group_by, on_bad_line, where
+from pumphouse.cli.queue_commands import QUEUE_COMMANDS
 from pumphouse.cli.run_command import run_app
 from pumphouse.errors import PumphouseError, UsageError
 
-app = typer.Typer(
-    name="pumphouse",
-    help="Amazon SQS and SNS: publish, consume, serve and test.",
+
+@click.group(
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
-
-# What typer raises for a command line that it can't read; it exports only the subclasses.
-_CommandLineError: type[Exception] = next(
-    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
-)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"pumphouse {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
-    ] = False,
-) -> None:
+@click.version_option(__version__, message="pumphouse %(version)s", help="Print the version.")
+def command() -> None:
     """Amazon SQS and SNS: publish, consume, serve and test."""
 
 
-app.command(name="run")(run_app)
-app.command(name="check")(check_app)
-app.command(name="asyncapi")(asyncapi)
-
-
-@app.command()
+@click.command()
+@events_from(None)
+@group_by
+@on_bad_line
+@click.option("--fan-out", is_flag=True, help="Publish them to a topic with three filtered queues.")
 def demo(
-    input: OptionalInput = None,  # noqa: A002 - it is the option's name
-    group_by: GroupBy = None,
-    on_bad_line: OnBadLine = "stop",
-    fan_out: Annotated[
-        bool,
-        typer.Option("--fan-out", help="Publish them to a topic with three filtered queues."),
-    ] = False,
+    input: str | None,  # noqa: A002 - it is the option's name
+    group_by: str | None,
+    on_bad_line: str,
+    fan_out: bool,
 ) -> int:
     """Send events to a FIFO queue and handle them in order, on an in-process account."""
     from pumphouse.cli.demo import run, run_fan_out
@@ -91,135 +56,104 @@ def demo(
     return (run_fan_out if fan_out else run)(input, group_by, on_bad_line)
 
 
-@app.command()
-def serve(
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 takes any that is free.")] = 9324,
-    queue: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--queue",
-            "-q",
-            metavar="NAME",
-            help="A queue to make; NAME.fifo is a FIFO queue, and NAME=DEADLETTERS:3 gives one a "
-            "dead-letter queue. May be repeated.",
-        ),
-    ] = None,
-    region: Annotated[
-        str, typer.Option(help="The region of requests that name none.")
-    ] = "us-east-1",
-    account_id: Annotated[str, typer.Option(help="The account id of its queues.")] = "000000000000",
-    require_auth: Annotated[
-        bool,
-        typer.Option("--require-auth", help="Carry out only what is signed with the key pair."),
-    ] = False,
-    access_key_id: Annotated[
-        str, typer.Option(envvar="PUMPHOUSE_ACCESS_KEY_ID", show_default=False)
-    ] = "",
-    secret_access_key: Annotated[
-        str, typer.Option(envvar="PUMPHOUSE_SECRET_ACCESS_KEY", show_default=False)
-    ] = "",
-    session_token: Annotated[
-        str, typer.Option(envvar="PUMPHOUSE_SESSION_TOKEN", show_default=False)
-    ] = "",
-) -> int:
+_OF_THE_PAIR: dict[str, Any] = {"default": "", "show_default": False, "show_envvar": True}
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", metavar="HOST", help="The address to listen on.")
+@click.option(
+    "--port", type=int, default=9324, metavar="PORT", help="The port; 0 takes any that is free."
+)
+@click.option(
+    "--queue",
+    "-q",
+    "queues",
+    multiple=True,
+    metavar="NAME",
+    help="A queue to make; NAME.fifo is a FIFO queue, and NAME=DEADLETTERS:3 gives one a "
+    "dead-letter queue. May be repeated.",
+)
+@click.option(
+    "--region", default="us-east-1", metavar="REGION", help="The region of requests that name none."
+)
+@click.option(
+    "--account-id", default="000000000000", metavar="ID", help="The account id of its queues."
+)
+@click.option(
+    "--require-auth", is_flag=True, help="Carry out only what is signed with the key pair."
+)
+@click.option("--access-key-id", envvar="PUMPHOUSE_ACCESS_KEY_ID", **_OF_THE_PAIR)
+@click.option("--secret-access-key", envvar="PUMPHOUSE_SECRET_ACCESS_KEY", **_OF_THE_PAIR)
+@click.option("--session-token", envvar="PUMPHOUSE_SESSION_TOKEN", **_OF_THE_PAIR)
+def serve(**given: Any) -> int:
     """Serve SQS and SNS over HTTP from memory, for any AWS SDK."""
     from pumphouse.cli.serve import Options, run
 
-    return run(
-        Options(
-            host,
-            port,
-            queue or [],
-            region,
-            account_id,
-            require_auth,
-            access_key_id,
-            secret_access_key,
-            session_token,
-        )
-    )
+    return run(Options(**given))
 
 
-@app.command()
-def send(
-    queue: Annotated[
-        str,
-        typer.Argument(metavar="QUEUE", help="A queue's name, URL or ARN, or a topic's ARN."),
-    ],
-    input: Input = "-",  # noqa: A002 - it is the option's name
-    group_by: GroupBy = None,
-    attribute: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--attribute", "-a", metavar="K=V", help="A message attribute. May be repeated."
-        ),
-    ] = None,
-    on_bad_line: OnBadLine = "stop",
-    refused: Annotated[
-        str,
-        typer.Option(
-            "--refused", metavar="FILE", help="Where events go that were not stored, and why."
-        ),
-    ] = "refused.jsonl",
-    endpoint_url: EndpointUrl = None,
-    region: Region = None,
-    profile: Profile = None,
-) -> int:
-    """Send events to a queue, confirmed and batched, in order within each group."""
+@click.command()
+@click.argument("queue", metavar="QUEUE")
+@events_from("-")
+@group_by
+@click.option(
+    "--attribute",
+    "-a",
+    "attributes",
+    multiple=True,
+    metavar="K=V",
+    help="A message attribute. May be repeated.",
+)
+@on_bad_line
+@click.option(
+    "--refused",
+    default="refused.jsonl",
+    metavar="FILE",
+    help="Where events go that were not stored, and why.",
+)
+@where
+def send(**given: Any) -> int:
+    """Send events to a queue, confirmed and batched, in order within each group.
+
+    QUEUE is a queue's name, URL or ARN, or a topic's ARN.
+    """
     from pumphouse.cli.send import Options, run
 
-    return run(
-        Options(
-            queue,
-            input,
-            group_by,
-            attribute or [],
-            on_bad_line,
-            refused,
-            endpoint_url,
-            region,
-            profile,
-        )
-    )
+    return run(Options(**given))
 
 
-@app.command()
-def replay(
-    path: Annotated[
-        str, typer.Argument(metavar="PATH", help="A directory of dead letters, or one file.")
-    ],
-    queue: Annotated[
-        str | None,
-        typer.Option("--queue", "-q", metavar="QUEUE", help="Send to this queue, not their own."),
-    ] = None,
-    kind: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--kind", "-k", metavar="KIND", help="Only letters that failed so. May be repeated."
-        ),
-    ] = None,
-    unknown: Annotated[
-        bool,
-        typer.Option(
-            "--unknown", help="Also send those that may be in the queue already, and could double."
-        ),
-    ] = False,
-    replay_id: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="The replay id of all of them; made up for each if not."),
-    ] = None,
-    endpoint_url: EndpointUrl = None,
-    region: Region = None,
-    profile: Profile = None,
-) -> int:
-    """Send dead letters again. What fails again stays where it is."""
+@click.command()
+@click.argument("path", metavar="PATH")
+@click.option("--queue", "-q", metavar="QUEUE", help="Send to this queue, not their own.")
+@click.option(
+    "--kind",
+    "-k",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
+    help="Only letters that failed so. May be repeated.",
+)
+@click.option(
+    "--unknown",
+    is_flag=True,
+    help="Also send those that may be in the queue already, and could double.",
+)
+@click.option(
+    "--replay-id", metavar="ID", help="The replay id of all of them; made up for each if not."
+)
+@where
+def replay(**given: Any) -> int:
+    """Send dead letters again. What fails again stays where it is.
+
+    PATH is a directory of dead letters, or one file.
+    """
     from pumphouse.cli.replay import Options, run
 
-    return run(Options(path, queue, kind or [], unknown, replay_id, endpoint_url, region, profile))
+    return run(Options(**given))
 
 
-queue_commands.register(app)
+for _each in (run_app, check_app, asyncapi, demo, serve, send, replay, *QUEUE_COMMANDS):
+    command.add_command(_each)
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
@@ -243,11 +177,12 @@ def main(arguments: list[str] | None = None) -> None:
 def run_command(arguments: list[str] | None = None) -> int:
     """Run the command; whatever it raises on purpose becomes a line and an exit code."""
     try:
-        code = app(arguments, prog_name="pumphouse", standalone_mode=False) or OK
+        code = _run(sys.argv[1:] if arguments is None else arguments)
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
-    except _CommandLineError as error:
+        return code
+    except click.ClickException as error:
         return _explain_command_line(error)
     except UsageError as error:
         _say(str(error))
@@ -255,11 +190,14 @@ def run_command(arguments: list[str] | None = None) -> int:
     except PumphouseError as error:
         _say(str(error))
         return FAILED
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return INTERRUPTED
     except BrokenPipeError:
         _close_output()
         return PIPE_CLOSED
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # rich and typer end so, with code 1
+        if isinstance(end.__context__, BrokenPipeError):  # rich ends so, with code 1
             _close_output()
             return PIPE_CLOSED
         raise
@@ -267,20 +205,25 @@ def run_command(arguments: list[str] | None = None) -> int:
         _say(": ".join(filter(None, (error.strerror or str(error), error.filename))))
         _close_output()
         return FAILED
-    if code == INTERRUPTED:  # what typer makes of Ctrl-C
-        _say("interrupted")
-    return int(code)
 
 
-def _explain_command_line(error: Exception) -> int:
+def _run(arguments: list[str]) -> int:
+    try:
+        with command.make_context("pumphouse", list(arguments)) as context:
+            return command.invoke(context) or OK
+    except click.exceptions.Exit as end:  # of --help and --version
+        return end.exit_code
+
+
+def _explain_command_line(error: click.ClickException) -> int:
     context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "pumphouse"
-    if type(error).__name__ == "NoArgsIsHelpError":
-        print(context.get_help() if context is not None else error)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        print(error.format_message())
         return WRONG_USAGE
-    text = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+    path = context.command_path if context is not None else "pumphouse"
+    text = " ".join(error.format_message().split())
     _say(f"{text.rstrip('.')} (`{path} --help` lists what there is)")
-    return int(getattr(error, "exit_code", WRONG_USAGE))
+    return error.exit_code
 
 
 def _say(text: str) -> None:

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-import typer
+import click
 
-_INPUT = typer.Option(
-    "--input", "-i", metavar="FILE", help="Events, one JSON object a line; - is stdin."
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+group_by = click.option(
+    "--group-by",
+    "-g",
+    metavar="KEY",
+    help="The key whose value is an event's group; dots lead into objects.",
 )
-Input = Annotated[str, _INPUT]
-OptionalInput = Annotated[str | None, _INPUT]
-GroupBy = Annotated[
-    str | None,
-    typer.Option(
-        "--group-by",
-        "-g",
-        metavar="KEY",
-        help="The key whose value is an event's group; dots lead into objects.",
-    ),
-]
-OnBadLine = Annotated[
-    str, typer.Option("--on-bad-line", metavar="skip|stop", help="What a malformed line does.")
-]
-EndpointUrl = Annotated[
-    str | None,
-    typer.Option("--endpoint-url", metavar="URL", help="Where SQS is; AWS where not given."),
-]
-Region = Annotated[str | None, typer.Option("--region", metavar="REGION", help="AWS's region.")]
-Profile = Annotated[
-    str | None, typer.Option("--profile", metavar="NAME", help="A profile of AWS's configuration.")
-]
+on_bad_line = click.option(
+    "--on-bad-line", default="stop", metavar="skip|stop", help="What a malformed line does."
+)
+endpoint_url = click.option(
+    "--endpoint-url", metavar="URL", help="Where SQS is; AWS where not given."
+)
+region = click.option("--region", metavar="REGION", help="AWS's region.")
+profile = click.option("--profile", metavar="NAME", help="A profile of AWS's configuration.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+
+def events_from(default: str | None) -> Callable[[Function], Function]:
+    return click.option(
+        "--input",
+        "-i",
+        default=default,
+        metavar="FILE",
+        help="Events, one JSON object a line; - is stdin.",
+    )
+
+
+def where(function: Function) -> Function:
+    """`--endpoint-url`, `--region` and `--profile`."""
+    return endpoint_url(region(profile(function)))

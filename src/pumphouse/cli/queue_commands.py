@@ -5,57 +5,50 @@ Imported with the command itself, so it imports nothing that takes time.
 
 from __future__ import annotations
 
-from typing import Annotated
+import click
 
-import typer
+from pumphouse.cli.options import as_json, where
 
-from pumphouse.cli.options import EndpointUrl, Profile, Region
-
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-_Queue = Annotated[
-    str, typer.Argument(metavar="QUEUE", help="A queue's name, URL or ARN.", show_default=False)
-]
+_queue = click.argument("queue", metavar="QUEUE")
+_number = click.option(
+    "--number", "-n", type=int, default=10, metavar="N", help="How many messages, at most."
+)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the subcommands to the command."""
-    app.command()(queues)
-    app.command()(peek)
-    app.command()(receive)
-    app.command()(redrive)
-    app.command()(purge)
-
-
+@click.command()
+@click.argument("prefix", default="", metavar="[PREFIX]")
+@as_json
+@where
 def queues(
-    prefix: Annotated[
-        str, typer.Argument(metavar="[PREFIX]", help="Only queues whose name begins so.")
-    ] = "",
-    json: _Json = False,
-    endpoint_url: EndpointUrl = None,
-    region: Region = None,
-    profile: Profile = None,
+    prefix: str, as_json: bool, endpoint_url: str | None, region: str | None, profile: str | None
 ) -> int:
-    """List queues: how much is visible, in flight and delayed, and where dead letters go."""
+    """List queues: how much is visible, in flight and delayed, and where dead letters go.
+
+    With PREFIX, only queues whose name begins so.
+    """
     from pumphouse.cli.queue_tools import Where, run_queues
 
-    return run_queues(Where(endpoint_url, region, profile), prefix, as_json=json)
+    return run_queues(Where(endpoint_url, region, profile), prefix, as_json=as_json)
 
 
+@click.command()
+@_queue
+@_number
+@click.option(
+    "--force", is_flag=True, help="Look although it counts as a receive for the redrive policy."
+)
+@as_json
+@where
 def peek(
-    queue: _Queue,
-    number: Annotated[int, typer.Option("--number", "-n", help="How many messages, at most.")] = 10,
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Look although it counts as a receive for the redrive policy."
-        ),
-    ] = False,
-    json: _Json = False,
-    endpoint_url: EndpointUrl = None,
-    region: Region = None,
-    profile: Profile = None,
+    queue: str,
+    number: int,
+    force: bool,
+    as_json: bool,
+    endpoint_url: str | None,
+    region: str | None,
+    profile: str | None,
 ) -> int:
-    """Look at messages, which stay in the queue.
+    """Look at messages, which stay in the queue. QUEUE is a queue's name, URL or ARN.
 
     On SQS a look is a receive: it raises each message's receive count by one, and on a FIFO queue
     holds up its group for a moment. On `pumphouse serve` it costs nothing.
@@ -63,33 +56,41 @@ def peek(
     from pumphouse.cli.queue_tools import Where, run_peek
 
     where = Where(endpoint_url, region, profile)
-    return run_peek(where, queue, number, force=force, as_json=json)
+    return run_peek(where, queue, number, force=force, as_json=as_json)
 
 
+@click.command()
+@_queue
+@_number
+@click.option("--delete", is_flag=True, help="Delete each message once its line is written.")
+@click.option(
+    "--wait",
+    type=int,
+    default=1,
+    metavar="SECONDS",
+    help="How long to wait for messages, 0 to 20.",
+)
+@click.option(
+    "--visibility-timeout",
+    type=int,
+    metavar="SECONDS",
+    help="How long they stay hidden; as the queue says where not given.",
+)
+@as_json
+@where
 def receive(
-    queue: _Queue,
-    number: Annotated[int, typer.Option("--number", "-n", help="How many messages, at most.")] = 10,
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Delete each message once its line is written.")
-    ] = False,
-    wait: Annotated[
-        int,
-        typer.Option("--wait", metavar="SECONDS", help="How long to wait for messages, 0 to 20."),
-    ] = 1,
-    visibility_timeout: Annotated[
-        int | None,
-        typer.Option(
-            "--visibility-timeout",
-            metavar="SECONDS",
-            help="How long they stay hidden; as the queue says where not given.",
-        ),
-    ] = None,
-    json: _Json = False,
-    endpoint_url: EndpointUrl = None,
-    region: Region = None,
-    profile: Profile = None,
+    queue: str,
+    number: int,
+    delete: bool,
+    wait: int,
+    visibility_timeout: int | None,
+    as_json: bool,
+    endpoint_url: str | None,
+    region: str | None,
+    profile: str | None,
 ) -> int:
-    """Receive messages and print them; without --delete they come again.
+    """Receive messages and print them; without --delete they come again. QUEUE is a queue's name,
+    URL or ARN.
 
     Each is a line of JSON, but on a terminal, where they are shown as `peek` shows them; there
     --json and --delete print JSON as well.
@@ -103,81 +104,85 @@ def receive(
         delete=delete,
         wait=wait,
         visibility_timeout=visibility_timeout,
-        as_json=json,
+        as_json=as_json,
     )
 
 
+@click.command()
+@click.argument("queue", metavar="DLQ")
+@click.option(
+    "--to", metavar="QUEUE", help="Where to; to where each message came from if not given."
+)
+@click.option(
+    "--filter",
+    "-f",
+    "filters",
+    multiple=True,
+    metavar="CONDITION",
+    help="Only such messages: reason~Timeout, attr.tenant=acme, body.order.id=5. With = != ~ !~; "
+    "may be repeated, and then all must hold.",
+)
+@click.option("--dry-run", is_flag=True, help="Move nothing; say what would be moved.")
+@click.option("--rate", type=float, metavar="N", help="At most so many a second.")
+@click.option("--max", "most", type=int, metavar="N", help="At most so many in all.")
+@click.option(
+    "--task/--no-task",
+    default=None,
+    help="Insist on SQS's message move task, or do without it; taken where it can be if neither is "
+    "given.",
+)
+@as_json
+@where
 def redrive(
-    queue: Annotated[
-        str,
-        typer.Argument(
-            metavar="DLQ", help="The dead-letter queue: name, URL or ARN.", show_default=False
-        ),
-    ],
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to", metavar="QUEUE", help="Where to; to where each message came from if not given."
-        ),
-    ] = None,
-    filter: Annotated[  # noqa: A002 - it is the option's name
-        list[str] | None,
-        typer.Option(
-            "--filter",
-            "-f",
-            metavar="CONDITION",
-            help="Only such messages: reason~Timeout, attr.tenant=acme, body.order.id=5. With "
-            "= != ~ !~; may be repeated, and then all must hold.",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Move nothing; say what would be moved.")
-    ] = False,
-    rate: Annotated[
-        float | None, typer.Option("--rate", metavar="N", help="At most so many a second.")
-    ] = None,
-    most: Annotated[
-        int | None, typer.Option("--max", metavar="N", help="At most so many in all.")
-    ] = None,
-    task: Annotated[
-        bool | None,
-        typer.Option(
-            "--task/--no-task",
-            help="Insist on SQS's message move task, or do without it; taken where it can be if "
-            "neither is given.",
-            show_default=False,
-        ),
-    ] = None,
-    json: _Json = False,
-    endpoint_url: EndpointUrl = None,
-    region: Region = None,
-    profile: Profile = None,
+    queue: str,
+    to: str | None,
+    filters: tuple[str, ...],
+    dry_run: bool,
+    rate: float | None,
+    most: int | None,
+    task: bool | None,
+    as_json: bool,
+    endpoint_url: str | None,
+    region: str | None,
+    profile: str | None,
 ) -> int:
-    """Move dead letters back to where they came from, or to another queue. Ctrl-C is safe."""
+    """Move dead letters back to where they came from, or to another queue. Ctrl-C is safe.
+
+    DLQ is the dead-letter queue: its name, URL or ARN.
+    """
     from pumphouse.cli.queue_tools import Where, run_redrive
 
     return run_redrive(
         Where(endpoint_url, region, profile),
         queue,
         to=to,
-        filters=filter or [],
+        filters=list(filters),
         dry_run=dry_run,
         rate=rate,
         most=most,
         task=task,
-        as_json=json,
+        as_json=as_json,
     )
 
 
+@click.command()
+@_queue
+@click.option("--yes", "-y", is_flag=True, help="Don't ask.")
+@as_json
+@where
 def purge(
-    queue: _Queue,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
-    json: _Json = False,
-    endpoint_url: EndpointUrl = None,
-    region: Region = None,
-    profile: Profile = None,
+    queue: str,
+    yes: bool,
+    as_json: bool,
+    endpoint_url: str | None,
+    region: str | None,
+    profile: str | None,
 ) -> int:
-    """Delete all messages of a queue, for good. It asks first."""
+    """Delete all messages of a queue, for good. It asks first. QUEUE is a queue's name, URL or
+    ARN."""
     from pumphouse.cli.queue_tools import Where, run_purge
 
-    return run_purge(Where(endpoint_url, region, profile), queue, yes=yes, as_json=json)
+    return run_purge(Where(endpoint_url, region, profile), queue, yes=yes, as_json=as_json)
+
+
+QUEUE_COMMANDS = (queues, peek, receive, redrive, purge)

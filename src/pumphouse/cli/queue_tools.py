@@ -288,11 +288,14 @@ def _print_redriven(queue: str, result: Redriven) -> None:
         )
     if result.unseen:
         _note(
-            f"about {result.unseen:,} were not seen: SQS hands out nothing of a group behind "
-            "messages that stay"
+            f"about {result.unseen:,} were not seen: they are behind ten messages of their group "
+            "that stay, or one that could not be moved, and SQS hands out nothing behind these; a "
+            "wider filter that moves these as well reaches them"
         )
+    if result.no_task:
+        _note(f"moved one by one, without SQS's message move task: {result.no_task}")
     if result.ended:
-        _note(f"{result.ended}: what is not moved is in {queue}; run it again to go on")
+        _note(f"{result.ended}: about {result.left:,} are left in {queue}; run it again to go on")
 
 
 # --- purge --------------------------------------------------------------------------------------
