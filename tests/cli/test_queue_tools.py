@@ -292,6 +292,44 @@ def test_redrive_by_a_filter(command: Command, account: Account, fill: Fill) -> 
     assert "is no condition" in err
 
 
+def test_what_a_redrive_could_not_see_is_told(
+    command: Command, account: Account, fill: Fill
+) -> None:
+    fill("steps-dead.fifo", *(f"{number:02}" for number in range(15)))
+    code, out, err = command("redrive", "steps-dead.fifo", "--filter", "body=14")
+    assert (code, out) == (1, "0 moved\n10 left, as they are not meant by the filter\n")
+    assert "about 5 were not seen: they are behind ten messages of their group that stay" in err
+    code, out, err = command("redrive", "steps-dead.fifo", "--filter", "body!=00")
+    assert (code, out, err) == (
+        0,
+        "14 moved: 14 to steps.fifo\n1 left, as they are not meant by the filter\n",
+        "",
+    )
+
+
+def test_a_destination_that_takes_nothing_ends_a_redrive(
+    command: Command, account: Account, fill: Fill
+) -> None:
+    fill("orders-dead", *(str(number) for number in range(30)))
+    account.faults.refuse("SendMessageBatch", "AccessDenied", "not yours", times=None)
+    code, out, err = command("redrive", "orders-dead", "--no-task")
+    assert (code, out) == (1, "0 moved\n")
+    assert err == (
+        "AccessDenied: orders takes no messages (not yours): about 30 are left in orders-dead; "
+        "run it again to go on\n"
+    )
+
+
+def test_a_task_that_is_not_permitted_is_told(
+    command: Command, served: Served, account: Account, fill: Fill
+) -> None:
+    fill("orders-dead", "a")
+    account.faults.refuse("StartMessageMoveTask", "AccessDenied", "no")
+    code, out, err = command("redrive", "orders-dead")
+    assert (code, out) == (0, "1 moved: 1 to orders\n")
+    assert err == "moved one by one, without SQS's message move task: AccessDenied: no\n"
+
+
 def test_a_redrive_that_does_not_know_where_to_names_the_choices(
     command: Command, served: Served, account: Account, fill: Fill
 ) -> None:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pumphouse.account import Account
 from pumphouse.clock import VirtualClock
-from pumphouse.errors import ConfigError, QueueDoesNotExist, RefusedError, UsageError
+from pumphouse.errors import (
+    ConfigError,
+    QueueDoesNotExist,
+    RefusedConfigError,
+    RefusedError,
+    UnexpectedAnswerError,
+    UsageError,
+)
 from pumphouse.protocol.operations import (
     CancelMessageMoveTask,
     CreateQueue,
     DeleteMessageBatch,
+    DeleteQueue,
     ListDeadLetterSourceQueues,
     ListMessageMoveTasks,
     ReceiveMessage,
@@ -135,6 +145,32 @@ async def test_a_refused_task_becomes_the_own_move_unless_it_was_insisted_on(
     assert account.queue(queue).visible == 5
 
 
+class NoTasks(NamedTuple):
+    """A server that does not have the actions of message move tasks, and answers with a page."""
+
+    account: Account
+
+    async def execute(self, operation: Any) -> Any:
+        if isinstance(operation, StartMessageMoveTask | ListMessageMoveTasks):
+            raise UnexpectedAnswerError(500, "<!doctype html>")
+        return await self.account.execute(operation)
+
+    async def aclose(self) -> None: ...
+
+
+async def test_a_server_without_tasks_is_moved_by_hand(
+    account: Account, clock: VirtualClock
+) -> None:
+    queue, dead = await five(account)
+    server = NoTasks(account)
+    with pytest.raises(UnexpectedAnswerError):
+        await passing(clock, redrive(server, dead, task=True, clock=clock))
+    result = await passing(clock, redrive(server, dead, clock=clock))
+    assert (result.way, result.moved, result.ok) == ("move", 5, True)
+    assert result.no_task == "the server has none"
+    assert account.queue(queue).visible == 5
+
+
 async def test_looks_at_a_task_that_fail_for_a_while_do_not_end_it(
     account: Account, clock: VirtualClock
 ) -> None:
@@ -237,6 +273,134 @@ async def test_behind_what_stays_of_a_group_nothing_can_be_seen_and_it_is_said(
     assert (result.moved, result.left_out, result.unseen) == (3, 10, 5)
     assert bodies(await contents(account, "q.fifo")) == ["x0", "x1", "x2"]
     assert bodies(await contents(account, "dead.fifo")) == [f"m{n:02}" for n in range(15)]
+    assert not result.ok, "nobody knows whether there is one that is meant"
+
+
+def reached(group: list[bool]) -> int:
+    """How many of a group can be looked at: to the end of the receive that the tenth that stays
+    is in, at the latest."""
+    stays = 0
+    for place, meant in enumerate(group):
+        stays += not meant
+        if stays == 10:
+            return place + 1
+    return len(group)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    groups=st.lists(st.lists(st.booleans(), max_size=40), min_size=1, max_size=5),
+    most=st.none() | st.integers(1, 60),
+    rate=st.none() | st.just(5.0),
+)
+async def test_what_is_behind_a_few_that_stay_is_moved_in_order(
+    groups: list[list[bool]], most: int | None, rate: float | None
+) -> None:
+    clock = VirtualClock()
+    account = Account(clock=clock)
+    await queues(account, "q.fifo", dead="dead.fifo")
+    for place in range(40):
+        for number, group in enumerate(groups):
+            if place < len(group):
+                kind = "meant" if group[place] else "stays"
+                await put(account, "dead.fifo", f"{kind}-{number}-{place:02}", f"g{number}")
+    conditions = [parse_condition("body~meant")]
+    result = await passing(
+        clock,
+        redrive(account, "dead.fifo", to="q.fifo", conditions=conditions, most=most, rate=rate),
+    )
+    moved, left = await contents(account, "q.fifo"), await contents(account, "dead.fifo")
+    assert len(moved) == result.moved
+    assert len(moved) + len(left) == sum(map(len, groups))
+    for number, group in enumerate(groups):
+        own = [body for body in bodies(moved) if body.split("-")[1] == str(number)]
+        assert own == sorted(own), "in order"
+        stayed = [body for body in bodies(left) if body.split("-")[1] == str(number)]
+        assert [body[-2:] for body in stayed] == sorted(body[-2:] for body in stayed)
+        if most is None:
+            assert len(own) >= sum(group[: reached(group)])
+    hidden = any(group[reached(group) :] for group in groups)
+    if most is None:
+        assert bool(result.unseen) <= hidden
+        if all(group.count(False) < 10 for group in groups):
+            assert result.moved == sum(map(sum, groups))
+            assert (result.unseen, result.ok) == (0, True)
+    else:
+        assert result.moved <= most
+
+
+async def test_what_stays_is_not_received_again_where_that_could_send_it_away(
+    account: Account, clock: VirtualClock
+) -> None:
+    """A dead-letter queue with a dead-letter queue of its own: each receive counts."""
+    await queues(account, "dead.fifo", dead="deader.fifo", receives=2)
+    await account.execute(CreateQueue("q.fifo", {"FifoQueue": "true"}))
+    for number in range(30):
+        await put(account, "dead.fifo", f"{number:02}", "g")
+    conditions = [parse_condition("body!=00")]
+    result = await passing(clock, redrive(account, "dead.fifo", to="q.fifo", conditions=conditions))
+    assert (result.moved, result.left_out, result.unseen, result.ok) == (9, 1, 20, False)
+    assert account.queue("deader.fifo").visible == 0
+    assert account.queue("dead.fifo").visible == 21
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+async def test_a_destination_that_goes_away_ends_the_run(
+    account: Account, clock: VirtualClock, fifo: bool
+) -> None:
+    suffix = ".fifo" if fifo else ""
+    await queues(account, f"q{suffix}", dead=f"dead{suffix}")
+    for number in range(300):
+        await put(account, f"dead{suffix}", f"{number:03}", f"g{number % 7}" if fifo else None)
+    started = asyncio.create_task(
+        redrive(account, f"dead{suffix}", to=f"q{suffix}", rate=50, task=False)
+    )
+    await clock.advance(2)
+    before = account.queue(f"q{suffix}").visible
+    await account.execute(DeleteQueue(f"q{suffix}"))
+    account.ledger.clear()
+    await clock.run_until(started.done)
+    result = started.result()
+    assert 0 < before <= result.moved < 200
+    assert "QueueDoesNotExist" in result.ended
+    assert f"q{suffix} takes no messages" in result.ended
+    assert (result.failed.count, result.unknown.count, result.ok) == (0, 0, False)
+    assert result.left == 300 - result.moved
+    assert account.queue(f"dead{suffix}").visible == result.left, "all of it was given back"
+    assert len(account.ledger.of(SendMessageBatch)) < 30, "and not tried one by one"
+
+
+class Denying:
+    """An account that lets nobody send to the queue `a`."""
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self.refused: list[Any] = []
+
+    async def execute(self, operation: Any) -> Any:
+        if isinstance(operation, SendMessageBatch) and operation.queue_url.endswith("/a"):
+            self.refused.append(operation)
+            raise RefusedConfigError("no", code="AccessDenied", status=403)
+        return await self.account.execute(operation)
+
+    async def aclose(self) -> None: ...
+
+
+async def test_of_several_destinations_one_that_goes_away_leaves_the_others(
+    account: Account, clock: VirtualClock
+) -> None:
+    await queues(account, "a", "b", dead="dead")
+    for number in range(60):
+        await put(account, "ab"[number % 2], str(number))
+    await kill_all(account, "a")
+    await kill_all(account, "b")
+    denied = Denying(account)
+    result = await passing(clock, redrive(denied, "dead", clock=clock))
+    assert result.destinations == {"b": 30}
+    assert (result.moved, result.failed.count, result.ended) == (30, 30, "")
+    assert "a takes no messages" in result.failed.first[-1][1]
+    assert len(denied.refused) <= 8, "no worker tries it twice"
+    assert account.queue("dead").visible == 30
 
 
 async def test_a_dry_run_moves_nothing(account: Account, clock: VirtualClock) -> None:

@@ -3,8 +3,9 @@
 Whatever happens, a message is in the source or in its destination: it leaves the source when SQS
 has confirmed that the destination stored it. Workers receive in tens; the messages of a FIFO group
 are sent one after the other, and once one has failed, those behind it stay, also those that come
-later. What stays is held until the end, so that it is not received again, and then given back. What
-comes again all the same, as its lease was over, is known, and never dealt with twice.
+later. What stays is held until the end, so that it is not received again, and then given back; of a
+FIFO queue it is received again where more may be behind it (`groups.py`). What comes again is
+known, and never dealt with twice.
 
 On a FIFO queue the deduplication id is made of the message's id in the source. So a message whose
 send or delete was never answered is not stored twice when it is sent again within five minutes, by
@@ -33,12 +34,15 @@ from pumphouse.errors import (
     OutcomeUnknownError,
     PumphouseError,
     QueueDoesNotExist,
+    RefusedConfigError,
     ThrottledError,
     TransientError,
+    told_of,
 )
 from pumphouse.model import Receipt
 from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES
 from pumphouse.protocol.operations import Attributes, ReceivedMessage, ReceiveMessage
+from pumphouse.queue_tools.groups import Groups
 from pumphouse.queue_tools.reading import give_back
 from pumphouse.queue_tools.results import INTERRUPTED, Redriven
 from pumphouse.queue_tools.selection import SINK_QUEUE, SINK_REASON
@@ -108,7 +112,11 @@ class Move:
         progress: Callable[[Redriven], object],
         lease_seconds: int,
         workers: int = WORKERS,
+        only_to: str = "",
+        looks_behind: bool = False,
     ) -> None:
+        """`only_to` is the one destination of all messages, where there is one: a run that can't
+        send there ends. `looks_behind`: what stays of a group may be received again and again."""
         self.result = result
         self._backend = backend
         self._source_url = source_url
@@ -123,6 +131,7 @@ class Move:
         self._stop = stop
         self._progress = progress
         self._lease_seconds = lease_seconds
+        self._only_to = only_to
         self._sinks: dict[str, Sink] = {}
         # what was received, and is not known to be deleted: message id and newest receipt handle
         self._known: dict[str, str] = {}
@@ -130,10 +139,13 @@ class Move:
         self._moved: set[str] = set()  # what of it is moved
         self._undeleted: dict[str, PumphouseError] = {}  # and why it is not deleted
         self._known_again = 0  # how many have come again since one was new
-        self._busy: set[str | None] = set()  # FIFO: groups that a worker is dealing with
-        self._broken: dict[
-            str | None, PumphouseError
-        ] = {}  # FIFO: groups of which one was not moved
+        self._groups = Groups(looks_behind=looks_behind)
+        self._closed: dict[str, PumphouseError] = {}  # destinations that take nothing, and why
+
+    @property
+    def hides(self) -> bool:
+        """Whether there may be messages that were not seen, behind others of their group."""
+        return self._groups.hides
 
     async def run(self) -> None:
         """Move until nothing more comes, `stop` is set, or enough were moved. What the source
@@ -154,24 +166,30 @@ class Move:
             finally:
                 for sink in self._sinks.values():
                     await sink.aclose()
+        if self._only_to in self._closed and not self.result.ended:
+            self.result.ended = str(self._closed[self._only_to])
         if self._stop.is_set() and not self.result.ended:
             self.result.ended = INTERRUPTED
 
     @property
     def _over(self) -> bool:
-        return self._stop.is_set() or (self._left is not None and self._left <= 0)
+        enough = self._left is not None and self._left <= 0
+        return enough or self._stop.is_set() or self._only_to in self._closed
 
     async def _work(self) -> None:
         one_try.set(True)  # the tries are counted here
         while not self._over and self._known_again <= _ROUNDS * (30 + len(self._known)):
-            messages = await self._receive()
+            size = self._size(beside=await self._let_go())
+            messages = await self._receive(size)
             if not messages:
+                if self._groups.parked:
+                    continue
                 return
             again, fresh, early = [], [], []
             for message in messages:
                 if message.message_id in self._known:
                     again.append(message)
-                elif self._group_of(message) in self._busy:
+                elif self._group_of(message) in self._groups.busy:
                     early.append(message)
                 else:
                     fresh.append(message)
@@ -180,14 +198,34 @@ class Move:
             await give_back(self._backend, self._source_url, [e.receipt_handle for e in early])
             await self._delete({each.message_id for each in again} & self._moved)
             await self._deal_with(fresh)
+            came, new = self._groups_of(messages), self._groups_of(fresh)
+            self._groups.came(came, new, full=len(messages) == size)
+
+    async def _let_go(self) -> int:
+        """Give back what stays of one group, so that what is behind it is handed out with it; how
+        many these are."""
+        ids = self._groups.next()
+        await give_back(self._backend, self._source_url, self._handles(ids))
+        return len(ids)
+
+    def _hold(self, message: ReceivedMessage) -> None:
+        """Keep what stays from being received again."""
+        self._held.add(message.message_id)
+        if (group := self._group_of(message)) is not None:
+            self._groups.stays(group, message.message_id)
 
     def _handles(self, ids: Iterable[str]) -> list[str]:
         return [self._known[each] for each in ids]
 
-    async def _receive(self) -> list[ReceivedMessage]:
+    def _size(self, *, beside: int) -> int:
+        """How many to receive: no more than may be moved and can be sent well within the lease,
+        `beside` what is known to come again."""
         size = MAX_BATCH_ENTRIES if self._left is None else min(self._left, MAX_BATCH_ENTRIES)
-        if self._rate:  # no more than can be sent well within the lease
+        if self._rate:
             size = max(1, min(size, int(self._rate * self._lease_seconds / 4)))
+        return min(size + beside, MAX_BATCH_ENTRIES)
+
+    async def _receive(self, size: int) -> list[ReceivedMessage]:
         operation = ReceiveMessage(
             self._source_url,
             message_system_attribute_names=["All"],
@@ -202,26 +240,26 @@ class Move:
         meant: list[ReceivedMessage] = []
         for message in messages:
             if self._over:
-                self._held.add(message.message_id)
+                self._hold(message)
             elif not self._wanted(message):
                 self.result.left_out += 1
-                self._held.add(message.message_id)
+                self._hold(message)
             else:
                 if self._left is not None:
                     self._left -= 1
                 meant.append(message)
-        groups = {self._group_of(message) for message in messages} - {None}
-        self._busy |= groups
+        groups = self._groups_of(messages)
+        self._groups.busy |= groups
         try:
             outcomes = await in_order(meant, self._group_of, self._send)
         finally:
-            self._busy -= groups
+            self._groups.busy -= groups
         stored: set[str] = set()
         for message, outcome in zip(meant, outcomes, strict=True):
             if isinstance(outcome, Receipt):
                 stored.add(message.message_id)
                 continue
-            self._held.add(message.message_id)
+            self._hold(message)
             if outcome is None or isinstance(outcome, str):  # stopped before it; a dry run
                 continue
             trouble = self.result.failed
@@ -235,18 +273,21 @@ class Move:
     def _group_of(self, message: ReceivedMessage) -> str | None:
         return message.attributes.get("MessageGroupId", "") if self._fifo else None
 
+    def _groups_of(self, messages: Iterable[ReceivedMessage]) -> set[str]:
+        return {group for each in messages if (group := self._group_of(each)) is not None}
+
     # --- one message ----------------------------------------------------------------------------
 
     async def _send(self, message: ReceivedMessage) -> Receipt | str | None:
         """Send it; the name of the queue in a dry run, None where the run was stopped before."""
         group = self._group_of(message)
-        if (first := self._broken.get(group)) is not None:
+        if group is not None and (first := self._groups.broken.get(group)) is not None:
             raise NotSentError(f"not sent: a message before it in its group failed ({first})")
         try:
             return await self._send_now(message)
         except PumphouseError as error:
             if group is not None:
-                self._broken[group] = error
+                self._groups.broken[group] = error
             raise
 
     async def _send_now(self, message: ReceivedMessage) -> Receipt | str | None:
@@ -258,17 +299,27 @@ class Move:
             self.result.moved += 1
             return name
         await self._pace.wait()
-        if self._stop.is_set():
+        if self._stop.is_set() or self._only_to in self._closed:
             return None
+        if (closed := self._closed.get(url)) is not None:
+            raise NotSentError(f"not sent: {closed}")
         attributes = _attributes(message, home=home)
         check_attributes(attributes)
-        receipt = await self._sink(url).send(
-            message.body,
-            group_id=message.attributes.get("MessageGroupId"),
-            deduplication_id=deduplication_id(message) if self._fifo else None,
-            attributes=attributes,
-            trace_header=message.attributes.get("AWSTraceHeader"),
-        )
+        try:
+            receipt = await self._sink(url).send(
+                message.body,
+                group_id=message.attributes.get("MessageGroupId"),
+                deduplication_id=deduplication_id(message) if self._fifo else None,
+                attributes=attributes,
+                trace_header=message.attributes.get("AWSTraceHeader"),
+            )
+        except RefusedConfigError as error:  # it takes no other message either
+            told = self._closed.setdefault(
+                url, told_of(error, f"{name} takes no messages ({error.message})")
+            )
+            if url == self._only_to:
+                return None
+            raise told from None
         counts[name] = counts.get(name, 0) + 1
         self.result.moved += 1
         return receipt

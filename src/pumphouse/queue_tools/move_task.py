@@ -85,7 +85,10 @@ async def watch(
                 raise
         else:
             if task is None:
-                raise ConfigError("SQS knows nothing of the message move task that it started")
+                raise ConfigError(
+                    "the server knows nothing of the message move task that it started; --no-task "
+                    "does without one"
+                )
             result.moved = task.approximate_number_of_messages_moved or 0
             result.to_move = task.approximate_number_of_messages_to_move or result.to_move
             result.destinations = {name: result.moved}

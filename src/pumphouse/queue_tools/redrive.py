@@ -25,6 +25,7 @@ from pumphouse.errors import (
     QueueDoesNotExist,
     RefusedConfigError,
     RefusedError,
+    UnexpectedAnswerError,
     UsageError,
 )
 from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES
@@ -49,6 +50,7 @@ class _Queue:
     arn: str
     visible: int
     in_flight: int
+    redrives: bool = False
 
     @property
     def name(self) -> str:
@@ -106,6 +108,7 @@ async def redrive(
     if task and obstacle:
         raise UsageError(f"SQS's message move task can't be used: {obstacle}")
     by_task = not obstacle and task is not False
+    hides = False
     result = Redriven("task" if by_task else "move", to_move=source.visible, dry_run=dry_run)
     if dry_run and target is not None and not conditions:
         result.moved = min(source.visible, most or source.visible)
@@ -115,11 +118,15 @@ async def redrive(
     if by_task and target is not None:
         try:
             await start(backend, source.arn, target.arn, None if rate is None else int(rate))
-        except (RefusedError, RefusedConfigError):
+        except (RefusedError, RefusedConfigError, UnexpectedAnswerError) as error:
             if task:
                 raise
-            by_task, result.way = False, "move"  # not permitted, or no such action there
+            by_task, result.way = False, "move"
+            result.no_task = (
+                "the server has none" if isinstance(error, UnexpectedAnswerError) else str(error)
+            )
     if by_task and target is not None:
+        progress(result)  # it runs from here on, whatever becomes of this process
         await watch(
             backend, source.arn, target.arn, result, clock=clock, stop=stop, progress=progress
         )
@@ -142,13 +149,16 @@ async def redrive(
             progress=progress,
             lease_seconds=LONG_LEASE_SECONDS if stays and not source.fifo else LEASE_SECONDS,
             workers=workers,
+            only_to="" if target is None else target.url,
+            looks_behind=source.fifo and not source.redrives and not dry_run,
         )
         await move.run()
-    await _look_back(backend, source, result, whole=most is None)
+        hides = most is None and move.hides
+    await _look_back(backend, source, result, hides=hides)
     return result
 
 
-async def _look_back(backend: Backend, before: _Queue, result: Redriven, *, whole: bool) -> None:
+async def _look_back(backend: Backend, before: _Queue, result: Redriven, *, hides: bool) -> None:
     """What is left in the source. SQS's numbers lag behind, so what has just been moved may still
     be counted: taken is only what was counted at the start as well, or has a reason to be there."""
     try:
@@ -157,10 +167,11 @@ async def _look_back(backend: Backend, before: _Queue, result: Redriven, *, whol
         result.ended = result.ended or str(error)
         return
     result.hidden = min(before.in_flight, after.in_flight)
-    stays = result.left_out + result.failed.count + result.unknown.count
-    if before.fifo and result.way == "move" and whole and stays and not result.ended:
-        seen = stays + (result.moved if result.dry_run else 0)
-        result.unseen = max(0, after.visible - seen)
+    if result.ended:
+        result.left = after.visible + after.in_flight
+    elif hides:
+        stays = result.left_out + result.failed.count + result.unknown.count
+        result.unseen = max(0, after.visible - stays - (result.moved if result.dry_run else 0))
 
 
 class _Router:
@@ -253,9 +264,10 @@ def _check_target(source: _Queue, target: _Queue) -> None:
 
 
 async def _found(backend: Backend, url: str) -> _Queue:
-    answer = await backend.execute(GetQueueAttributes(url, ["QueueArn", *_COUNTS]))
-    visible, in_flight = (int(answer.attributes.get(name) or 0) for name in _COUNTS)
-    return _Queue(url, answer.attributes["QueueArn"], visible, in_flight)
+    names = ["QueueArn", "RedrivePolicy", *_COUNTS]
+    found = (await backend.execute(GetQueueAttributes(url, names))).attributes
+    visible, in_flight = (int(found.get(name) or 0) for name in _COUNTS)
+    return _Queue(url, found["QueueArn"], visible, in_flight, bool(found.get("RedrivePolicy")))
 
 
 async def _sources(backend: Backend, source: _Queue) -> list[str]:

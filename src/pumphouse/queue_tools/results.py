@@ -36,9 +36,11 @@ class Redriven:
       they are in the source and may be in the destination too. `undeleted`: moved, and their delete
       was not confirmed.
     - `hidden`: in flight in the source, as SQS says, before and after: someone else holds them, or
-      a run that was broken off did. `unseen`: visible at the end, and not seen: on a FIFO queue
-      what is behind the first messages of a group that stays.
-    - `ended`: why it ended before everything was looked at, or "".
+      a run that was broken off did. `unseen`: visible at the end, as SQS says, and not seen: on a
+      FIFO queue what is behind ten messages of its group that stay, or one that could not be moved.
+    - `ended`: why it ended before everything was looked at, or ""; and then `left`: how many are
+      left in the source, as SQS says.
+    - `no_task`: why SQS's message move task, which could have been taken, was not, or "".
     """
 
     way: Literal["task", "move"]
@@ -52,13 +54,16 @@ class Redriven:
     hidden: int = 0
     unseen: int = 0
     ended: str = ""
+    left: int = 0
+    no_task: str = ""
     dry_run: bool = False
 
     @property
     def ok(self) -> bool:
-        """Whether everything that was meant is moved."""
+        """Whether everything that was meant is moved; a dry run may have seen only a part."""
         return not (
-            self.failed.count
+            (self.unseen and not self.dry_run)
+            or self.failed.count
             or self.unknown.count
             or self.undeleted.count
             or self.hidden
