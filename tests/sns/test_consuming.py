@@ -327,6 +327,22 @@ async def test_the_policy_keeps_what_is_in_it_and_permits_the_topic_once(account
     assert statement["Resource"] == "arn:aws:sqs:us-east-1:000000000000:q"
 
 
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_queue_of_another_account_has_to_confirm(account: Account, again: bool) -> None:
+    await topic_with(account)
+    other = account.within(account_id="111122223333")
+    url = (await other.execute(CreateQueue("theirs"))).queue_url
+    with pytest.raises(ConfigError, match="waits to be confirmed"):
+        await subscribe_queue_to_topic(account, url, Topic("t"))
+    if again:  # SNS shows no ARN of a subscription that it lists as pending
+        with pytest.raises(ConfigError, match="waits to be confirmed"):
+            await subscribe_queue_to_topic(account, url, Topic("t"), raw_message_delivery=False)
+    elsewhere = Account(clock=account.clock).within(account_id="111122223333")
+    await elsewhere.account.execute(CreateTopic("t"))
+    url = (await elsewhere.execute(CreateQueue("theirs"))).queue_url
+    assert await subscribe_queue_to_topic(elsewhere, url, ARN)
+
+
 async def test_a_subscription_is_changed_to_fit(account: Account) -> None:
     await topic_with(account)
     for name in ("q", "dead"):

@@ -24,6 +24,8 @@ from pumphouse.protocol.sns_operations import (
 )
 
 _MOST_PAGES = 1_000
+_PENDING = "PendingConfirmation"
+"""What lists show in the place of an ARN."""
 _NONE = {"FilterPolicy": "{}", "RedrivePolicy": ""}
 """What takes an attribute away that is not wanted."""
 
@@ -48,7 +50,8 @@ async def subscribe_queue_to_topic(
     same moment can undo each other's change, as SQS has no way to tell.
 
     Raises `UsageError` for options that can't be, `QueueDoesNotExist`, `TopicDoesNotExist`,
-    `ConfigError`, and whatever else the backend raises.
+    `ConfigError` (also where SNS first wants the queue's owner, another account, to confirm), and
+    whatever else the backend raises.
     """
     if filter_policy_scope not in ("MessageAttributes", "MessageBody"):
         raise UsageError(
@@ -79,13 +82,22 @@ async def subscribe_queue_to_topic(
         if not answer.subscription_arn:
             raise ConfigError(f"SNS names no subscription of {queue_arn} to {topic_arn}")
         arn = answer.subscription_arn
-    await _fit(backend, arn, attributes)
+    has = {}
+    if arn != _PENDING:
+        has = (await backend.execute(GetSubscriptionAttributes(arn))).attributes
+    if arn == _PENDING or has.get("PendingConfirmation") == "true":
+        raise ConfigError(
+            f"the subscription of {queue_arn} to {topic_arn} waits to be confirmed: subscribe the "
+            "queue as the account that it belongs to, or confirm with the document in the queue"
+        )
+    await _fit(backend, arn, has, attributes)
     return arn
 
 
-async def _fit(backend: Backend, arn: str, wanted: dict[str, str]) -> None:
+async def _fit(
+    backend: Backend, arn: str, has: Mapping[str, str], wanted: Mapping[str, str]
+) -> None:
     """Change what a subscription that was there before has otherwise."""
-    has = (await backend.execute(GetSubscriptionAttributes(arn))).attributes
     # only a filter over the body may be nested: the scope leads on the way there, and follows back
     filters = ["FilterPolicy", "FilterPolicyScope"]
     if wanted.get("FilterPolicyScope") == "MessageBody":
