@@ -1,8 +1,8 @@
 """`LambdaHandler`: what AWS Lambda calls with a batch of an SQS queue, and what it is answered.
 
 The first invocation starts the app (lifespans, publishers); it stays up for as long as Lambda keeps
-the process, on one event loop. Each invocation finds the subscription of its queue, has its
-messages run (`batch.py`), says to SQS when the failed ones are to come again, and names them. What
+the process, on one event loop. Each invocation finds the source of its queue (`source.py`), has its
+messages run (`batch.py`), has the failed ones come again when they are to, and names them. What
 can't be done as a whole is raised, so that Lambda deletes nothing.
 """
 
@@ -14,27 +14,18 @@ import logging
 import threading
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
-from pumphouse import settling
 from pumphouse.backend import Backend
 from pumphouse.clock import timeout
-from pumphouse.errors import CrossThreadError, PumphouseError, RefusedConfigError, UsageError
+from pumphouse.errors import CrossThreadError, PumphouseError, UsageError
 from pumphouse.lambda_handler.batch import Batch
 from pumphouse.lambda_handler.event import records_of
-from pumphouse.notifications.reading import reading_for
-from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES
-from pumphouse.protocol.names import QueueName, aws_host, is_queue_url, parse_queue_arn
-from pumphouse.protocol.operations import GetQueueAttributes, ReceivedMessage
+from pumphouse.lambda_handler.source import Source
 from pumphouse.running import Running
-from pumphouse.subscriber.dead_letters import DeadLetters
 from pumphouse.subscriber.delivery import Delivery
 from pumphouse.subscriber.queue import Queue, same_queue
-from pumphouse.subscriber.runner import Runner
-from pumphouse.subscriber.setup import redrive_policy_of
-from pumphouse.subscriber.stats import Stats
 from pumphouse.subscriber.subscription import Subscription
 
 if TYPE_CHECKING:
@@ -43,7 +34,6 @@ if TYPE_CHECKING:
 LONGEST_INVOCATION_SECONDS = 900.0
 """What Lambda gives a function at most; taken where no context says how much it is."""
 
-_CONCURRENT_CHANGES = 8
 _log = logging.getLogger("pumphouse.lambda")
 
 
@@ -66,20 +56,6 @@ class BatchFailedError(PumphouseError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.failed, self.total))
-
-
-@dataclass
-class _Source:
-    """A queue that events come from, and what was found out about it."""
-
-    subscription: Subscription
-    name: QueueName
-    url: str
-    arn: str
-    runner: Runner
-    stats: Stats = field(default_factory=Stats)
-    dead_letters: tuple[DeadLetters, str] | None = None
-    looked: bool = False  # for the dead-letter queue in the queue's own redrive policy
 
 
 class LambdaHandler:
@@ -125,7 +101,7 @@ class LambdaHandler:
         self._starting: asyncio.Lock | None = None
         self._stack: AsyncExitStack | None = None
         self._running: Running | None = None
-        self._sources: dict[str, _Source] = {}
+        self._sources: dict[str, Source] = {}
         self._left: set[asyncio.Task[None]] = set()
 
     # --- from outside ---------------------------------------------------------------------------
@@ -188,10 +164,10 @@ class LambdaHandler:
         if reserve is None:
             reserve = max(0.2, min(3.0, remaining / 10))
         end = clock.monotonic() + remaining
-        work: list[tuple[_Source, Batch, list[Delivery]]] = []
+        work: list[tuple[Source, Batch, list[Delivery]]] = []
         for arn, messages in batches.items():
             source = await self._source(arn, subscriptions[arn], running)
-            work.append(self._batch(source, messages, running, end - reserve))
+            work.append((source, *source.batch(messages, end - reserve)))
         try:
             async with asyncio.TaskGroup() as tasks:
                 for _, batch, deliveries in work:
@@ -206,7 +182,7 @@ class LambdaHandler:
             try:
                 async with timeout(clock, left):
                     for source, batch, _ in work:
-                        await self._show_again(source, batch.failures, running)
+                        await source.show_again(batch.failures)
             except TimeoutError:
                 _log.warning("there was no time to say when the failed messages come again")
         failed = list(
@@ -284,125 +260,10 @@ class LambdaHandler:
             "from the environment for example"
         )
 
-    async def _source(self, arn: str, subscription: Subscription, running: Running) -> _Source:
-        source = self._sources.get(arn)
-        if source is None:
-            queue = subscription.queue
-            verifier = running.verifier() if queue.verify_sns_signatures else None
-            reading = await reading_for(queue.sns, running.backend, arn, verifier)
-            name = parse_queue_arn(arn)
-            stats = Stats()
-            runner = running.runner_for(subscription, stats, reading)
-            source = _Source(subscription, name, _url_of(name, queue.name), arn, runner, stats)
-            self._sources[arn] = source
+    async def _source(self, arn: str, subscription: Subscription, running: Running) -> Source:
+        if (source := self._sources.get(arn)) is None:
+            source = self._sources[arn] = await Source.open(running, subscription, arn)
         return source
-
-    def _batch(
-        self, source: _Source, messages: list[ReceivedMessage], running: Running, until: float
-    ) -> tuple[_Source, Batch, list[Delivery]]:
-        now = running.clock.monotonic()
-        deliveries = []
-        for message in messages:
-            delivery = Delivery(message, now, until)
-            delivery.attempt = delivery.receive_count
-            deliveries.append(delivery)
-
-        async def dead_letters() -> tuple[DeadLetters, str] | None:
-            return await self._dead_letters(source, running)
-
-        batch = Batch(
-            source.subscription,
-            source.runner,
-            running.clock,
-            self.app.hooks,
-            source.stats,
-            dead_letters,
-        )
-        return source, batch, deliveries
-
-    # --- dead letters and delays ----------------------------------------------------------------
-
-    async def _dead_letters(
-        self, source: _Source, running: Running
-    ) -> tuple[DeadLetters, str] | None:
-        """The dead-letter queue that was declared, otherwise that of the queue's own policy."""
-        if not source.looked:
-            declared = source.subscription.dead_letter
-            if declared is not None:
-                target = declared.known_as
-                url = _url_of(
-                    QueueName(
-                        target.name,
-                        target.account_id or source.name.account_id,
-                        target.region or source.name.region,
-                    ),
-                    declared.name,
-                )
-            else:
-                answer = await running.backend.execute(
-                    GetQueueAttributes(source.url, ["RedrivePolicy"])
-                )
-                policy = redrive_policy_of(answer.attributes, source.name.name)
-                source.looked = True
-                if policy is None:
-                    return None
-                target = parse_queue_arn(policy.dead_letter_target_arn)
-                url = _url_of(target, "")
-            source.dead_letters = (
-                DeadLetters(running.backend, url, running.clock, source.arn),
-                target.name,
-            )
-            source.looked = True
-        return source.dead_letters
-
-    async def _show_again(
-        self, source: _Source, failures: dict[Delivery, int], running: Running
-    ) -> None:
-        """Let failed messages come again when their outcomes say. What can't be said so costs the
-        queue's visibility timeout, nothing else."""
-        room = asyncio.Semaphore(_CONCURRENT_CHANGES)
-
-        async def change(some: list[tuple[Delivery, int]]) -> None:
-            async with room:
-                if not self._change:
-                    return
-                try:
-                    refused = await settling.change_visibility(
-                        running.backend,
-                        source.url,
-                        [(each.receipt_handle, seconds) for each, seconds in some],
-                    )
-                except RefusedConfigError as error:
-                    self._change = False
-                    _log.warning(
-                        "%s: failed messages come again after the visibility timeout, as their "
-                        "delays can't be set (%s); permit sqs:ChangeMessageVisibility, or say "
-                        "change_visibility=False",
-                        source.name.name,
-                        error,
-                    )
-                    return
-                except PumphouseError as error:
-                    refused = dict.fromkeys(range(len(some)), error)
-                for place, why in refused.items():
-                    _log.warning(
-                        "%s: message %s comes again after the visibility timeout: %s",
-                        source.name.name,
-                        some[place][0].message_id,
-                        why,
-                    )
-
-        items = list(failures.items())
-        async with asyncio.TaskGroup() as tasks:
-            for start in range(0, len(items), MAX_BATCH_ENTRIES):
-                tasks.create_task(change(items[start : start + MAX_BATCH_ENTRIES]))
-
-
-def _url_of(name: QueueName, reference: str) -> str:
-    """A queue's URL without asking for it, which takes no permission: what was given, or AWS's."""
-    if is_queue_url(reference):
-        return reference
-    return f"https://{aws_host('sqs', name.region)}/{name.account_id}/{name.name}"
 
 
 def _remaining_seconds(context: object) -> float:
