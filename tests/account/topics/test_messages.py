@@ -159,3 +159,15 @@ async def test_wrong_attributes_refuse_a_batch(account: Account) -> None:
         await account.execute(PublishBatch(topic, entries))
     assert raised.value.code == "ParameterValueInvalid"
     assert not await bodies(account)
+
+
+@pytest.mark.parametrize(
+    "data_type", ["String.\ud800", "String.\x00", "Binary.\uffff", "String.", "T"]
+)
+async def test_a_type_that_is_none(account: Account, data_type: str) -> None:
+    topic = await make(account, **RAW)
+    wrong = {"a": MessageAttributeValue(data_type, "x", b"x")}
+    with pytest.raises(RefusedError, match="has an invalid message attribute type") as raised:
+        await account.execute(Publish("m", topic, message_attributes=wrong))
+    assert raised.value.code == "ParameterValueInvalid"
+    assert not await bodies(account)

@@ -140,7 +140,7 @@ def _check_attribute(name: str, attribute: MessageAttributeValue, where: str) ->
     _check_name(name)
     data_type, text, data = attribute.data_type, attribute.string_value, attribute.binary_value
     found = _DATA_TYPE.fullmatch(data_type)
-    if found is None or len(data_type) > 256:
+    if found is None or len(data_type) > 256 or forbidden_character(data_type) is not None:
         raise _refused(
             f"The message attribute '{name}' has an invalid message attribute type, the set of "
             "supported type prefixes is Binary, Number, and String."
