@@ -12,6 +12,7 @@ import binascii
 from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import md5
+from typing import NamedTuple
 
 from pumphouse.errors import PumphouseError, UsageError
 from pumphouse.protocol.attributes import (
@@ -30,7 +31,7 @@ ENCODING_ATTRIBUTE = "pumphouse.encoding"
 """The marker attribute; its only value is `base64`."""
 
 SHORT_TEXT = 128
-"""What is known of an attribute's text of at most so many characters is kept for the next one."""
+"""What is known of attributes whose texts have at most so many characters is kept."""
 
 _BASE64 = MessageAttributeValue("String", "base64")
 
@@ -125,34 +126,62 @@ def check_attributes(attributes: Attributes) -> None:
     measure("", attributes)
 
 
-def measure(body: str, attributes: Attributes | None) -> tuple[int, str, str | None]:
+def measure(
+    body: str, attributes: Attributes | None, known: Weighed | None = None
+) -> tuple[int, str, str | None]:
     """The size of a message as SQS counts it, the MD5 of its body, and that of its attributes.
 
+    `known` is what was weighed before: where the attributes are just those, that is not done again.
     Raises `UsageError` for attributes that SQS would refuse, naming the one.
     """
     raw = body.encode()
-    size = len(raw)
     md5_of_body = md5(raw, usedforsecurity=False).hexdigest()
     if not attributes:
-        return size, md5_of_body, None
+        return len(raw), md5_of_body, None
+    if known is None or attributes != known.attributes:
+        known = weigh(attributes)
+    return len(raw) + known.size, md5_of_body, known.md5
+
+
+class Weighed(NamedTuple):
+    """Attributes with what they add to a message's size, in bytes, and their MD5."""
+
+    attributes: Attributes
+    size: int
+    md5: str
+
+
+def weigh(attributes: Attributes) -> Weighed:
+    """Size and MD5 of attributes, of which there is one at least. Raises `UsageError` as `measure`
+    does."""
     if len(attributes) > MAX_ATTRIBUTES:
         raise UsageError(
             f"{len(attributes)} message attributes ({', '.join(sorted(map(str, attributes)))}), "
             f"and a message has at most {MAX_ATTRIBUTES}: a queue takes no more, and what has more "
             "is lost between a topic and a queue that it is delivered to raw"
         )
-    parts: list[bytes] = []
-    short = True
-    for name, attribute in attributes.items():
-        text = attribute.string_value
-        if attribute.binary_value is None and type(text) is str and len(text) <= SHORT_TEXT:
-            part = _part_of_short(name, attribute.data_type, text)
-        else:
-            short = False
-            part = _part(name, attribute)
-        parts.append(part)
-    more, md5_of_attributes = _sum_up_short(*parts) if short else _sum_up(*parts)
-    return size + more, md5_of_body, md5_of_attributes
+    parts = [_part(name, attribute) for name, attribute in attributes.items()]
+    size = sum(map(len, parts)) - DIGEST_FRAMING * len(parts)
+    return Weighed(attributes, size, md5_of_parts(*parts))
+
+
+def short_texts(given: Mapping[str, object]) -> Weighed | None:
+    """Values that are short texts, as the attributes that they are; None where others are among
+    them.
+
+    They come again with most messages, and are weighed once. The attributes are shared: copy them.
+    """
+    for value in given.values():
+        if type(value) is not str or len(value) > SHORT_TEXT:
+            return None
+    return _short_texts(*given, *given.values())  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=1024)
+def _short_texts(*names_and_values: str) -> Weighed:
+    count = len(names_and_values) // 2
+    pairs = zip(names_and_values[:count], names_and_values[count:], strict=True)
+    return weigh({name: MessageAttributeValue("String", text) for name, text in pairs})
 
 
 def _part(name: str, attribute: MessageAttributeValue) -> bytes:
@@ -161,11 +190,6 @@ def _part(name: str, attribute: MessageAttributeValue) -> bytes:
     if (fault := _attribute_fault(name, data_type, text, data)) is not None:
         raise UsageError(fault)
     return digest_part(name, attribute)
-
-
-def _sum_up(*parts: bytes) -> tuple[int, str]:
-    """The size of attributes and their MD5."""
-    return sum(map(len, parts)) - DIGEST_FRAMING * len(parts), md5_of_parts(*parts)
 
 
 def _attribute_fault(name: str, data_type: str, text: str | None, data: bytes | None) -> str | None:
@@ -190,12 +214,3 @@ def _attribute_fault(name: str, data_type: str, text: str | None, data: bytes | 
     if kind == "Number" and not is_number(str(value)):
         return f"attribute {name!r} is a Number, and {value!r} is no number"
     return None
-
-
-# Short texts, and sets of them, come again with most messages.
-@lru_cache(maxsize=1024)
-def _part_of_short(name: str, data_type: str, text: str) -> bytes:
-    return _part(name, MessageAttributeValue(data_type, text))
-
-
-_sum_up_short = lru_cache(maxsize=1024)(_sum_up)

@@ -143,15 +143,17 @@ def test_a_lone_surrogate_has_a_size_and_is_forbidden() -> None:
     "code",
     [*range(0x00, 0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0xD800, 0xDFFF, 0xFFFE, 0xFFFF],
 )
-def test_b7_characters_that_sqs_does_not_take(code: int) -> None:
-    assert forbidden_character(f"a{chr(code)}b") == chr(code)
+@pytest.mark.parametrize("around", ["", "x" * 100, "ü" * 100, "\u4e00" * 100, "\U0001f600" * 100])
+def test_b7_characters_that_sqs_does_not_take(code: int, around: str) -> None:
+    assert forbidden_character(f"a{around}{chr(code)}b") == chr(code)
 
 
 @pytest.mark.parametrize(
     "code", [0x09, 0x0A, 0x0D, 0x20, 0x7F, 0x85, 0xD7FF, 0xE000, 0xFFFD, 0x10000, 0x1F600, 0x10FFFF]
 )
-def test_b7_characters_that_sqs_takes(code: int) -> None:
-    assert forbidden_character(f"a{chr(code)}b") is None
+@pytest.mark.parametrize("around", ["", "x" * 100, "ü" * 100, "\u4e00" * 100, "\U0001f600" * 100])
+def test_b7_characters_that_sqs_takes(code: int, around: str) -> None:
+    assert forbidden_character(f"a{around}{chr(code)}b") is None
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.9", "x" * 256, "awsome", "amazonas", "größe"])

@@ -14,8 +14,11 @@ from pumphouse import content
 from pumphouse.account import Account
 from pumphouse.clock import VirtualClock
 from pumphouse.errors import UsageError
+from pumphouse.protocol.attributes import md5_of_attributes, message_size
 from pumphouse.protocol.operations import MessageAttributeValue
 from pumphouse.sink import Draft, Sink
+from pumphouse.sink.composer import Composer
+from pumphouse.sink.options import settings
 from pumphouse.sink.outgoing import encode_body
 from support.sending import bodies, outcomes
 
@@ -339,3 +342,36 @@ def test_a_model_is_written_as_its_readers_expect_it() -> None:
         assert encode_body(body) in (text, text.encode())
     with pytest.raises(UsageError, match=r"type Inner can't be written as JSON: .*order_id"):
         encode_body(Inner.model_construct(order_id="x"))
+
+
+async def test_messages_with_the_same_attributes_share_nothing() -> None:
+    composer = Composer("orders", settings({}), fifo=False)
+    given = {"event": "push", content.ENCODING_ATTRIBUTE: "gzip"}
+    marked = composer.compose(b"\xff", attributes=given)
+    (first := composer.compose("a", attributes=given)).attributes["event"] = _text("changed")  # type: ignore[index]
+    second = composer.compose("b", attributes=dict(given))
+    assert marked.attributes == {
+        "event": _text("push"),
+        content.ENCODING_ATTRIBUTE: _text("base64"),
+    }
+    assert second.attributes == {k: _text(v) for k, v in given.items()}
+    for message in (marked, second):
+        assert message.md5_of_attributes == md5_of_attributes(message.attributes)
+        assert message.size == message_size(message.body, message.attributes)
+    assert first.md5_of_attributes == second.md5_of_attributes  # what it was composed with
+
+
+def _text(value: str) -> MessageAttributeValue:
+    return MessageAttributeValue("String", value)
+
+
+@pytest.mark.parametrize("attributes", [{"n": 1}, {"n": True}, {"n": 1.0}, {"n": b"1"}])
+async def test_values_of_other_kinds_are_not_taken_for_texts(attributes: dict[str, Any]) -> None:
+    composer = Composer("orders", settings({}), fifo=False)
+    composer.compose("a", attributes={"n": "1"})
+    if attributes["n"] is True:
+        with pytest.raises(UsageError, match="'n' is of type bool"):
+            composer.compose("a", attributes=attributes)
+    else:
+        composed = composer.compose("a", attributes=attributes).attributes or {}
+        assert composed["n"].data_type == ("Binary" if attributes["n"] == b"1" else "Number")

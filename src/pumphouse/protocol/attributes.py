@@ -24,7 +24,7 @@ MAX_DELAY_SECONDS = 900
 MAX_WAIT_SECONDS = 20
 
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-_TAKEN_ASCII = bytes(0xFF if _FORBIDDEN.match(chr(code)) else code for code in range(256))
+_TAKEN_BYTES = bytes(0xFF if _FORBIDDEN.match(chr(code)) else code for code in range(256))
 # AWS also takes the accented letters of Latin-1 and Latin Extended-A, whatever its guide says.
 _NAME_TEXT = re.compile(r"[A-Za-z0-9_.\-\u00c0-\u017f]+")
 _RESERVED_PREFIX = re.compile(r"(?:aws\.|amazon\.)", re.IGNORECASE)
@@ -115,14 +115,17 @@ def forbidden_character(text: str) -> str | None:
 
     Taken are #x9, #xA, #xD, #x20 to #xD7FF, #xE000 to #xFFFD and #x10000 to #x10FFFF.
     """
-    if text.isascii():  # nearly all texts are told to be good without the slow search
-        if len(text) <= 64:
-            if text.isprintable():
-                return None
-        else:
+    # nearly all texts are told to be good without the slow search
+    if len(text) <= 64:
+        if text.isprintable():
+            return None
+    elif "\ufffe" not in text and "\uffff" not in text:
+        try:
             raw = text.encode()
-            if raw.translate(_TAKEN_ASCII) == raw:
-                return None
+        except UnicodeEncodeError:
+            raw = b""  # the search finds the surrogate
+        if raw and raw.translate(_TAKEN_BYTES) == raw:
+            return None
     found = _FORBIDDEN.search(text)
     return found.group() if found else None
 

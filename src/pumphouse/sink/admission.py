@@ -8,7 +8,7 @@ tenants, each tenant's in the order in which they came, and nobody passes the on
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic
 
 from pumphouse.sink.entry import DONE, PARKED, E, Limits
@@ -63,10 +63,11 @@ class Admission(Generic[E]):
         self.bytes += size
         return None
 
-    def leave(self, entries: Collection[E]) -> None:
-        """Count entries out; `next` has who may come in for them."""
-        self.inside -= len(entries)
+    def leave(self, entries: Iterable[E]) -> None:
+        """Count entries out, which are done; `next` has who may come in for them."""
         for entry in entries:
+            entry.state = DONE
+            self.inside -= 1
             self.bytes -= entry.size
             guest = self._guests[entry.tenant]
             guest.inside -= 1

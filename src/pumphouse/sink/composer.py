@@ -63,12 +63,10 @@ class Composer:
     ) -> Outgoing:
         """The message as it will be sent, checked. `places` is how many attributes it may have less
         than ten. Raises `UsageError`."""
-        given: Attributes = attribute_values(attributes) if attributes else {}
-        if headers:
-            of_headers = content.header_attributes(headers)
-            if twice := sorted(given.keys() & of_headers.keys()):
-                raise UsageError(f"{', '.join(twice)}: in the headers and in the attributes")
-            given.update(of_headers)
+        known: content.Weighed | None = None
+        if attributes and not headers and type(attributes) is dict:
+            known = content.short_texts(attributes)
+        given = _given(attributes, headers) if known is None else known.attributes.copy()
         envelope = original if isinstance(original, Envelope) else None
         body = original
         if envelope is not None:
@@ -80,7 +78,7 @@ class Composer:
         text = content.lay_out(encode_body(body), given)
         if envelope is not None:
             add_optional(given, envelope.attributes(self._settings.attribute_prefix), places)
-        size, md5_of_body, md5_of_attributes = content.measure(text, given)
+        size, md5_of_body, md5_of_attributes = content.measure(text, given, known)
         message = Outgoing(
             asyncio.get_running_loop().create_future(),
             size,
@@ -168,6 +166,17 @@ class Composer:
             return message, _not_stored(error)
         _measure(small)
         return small, None
+
+
+def _given(attributes: Mapping[str, Any] | None, headers: content.Headers | None) -> Attributes:
+    """Attributes and headers as message attributes."""
+    given: Attributes = attribute_values(attributes) if attributes else {}
+    if headers:
+        of_headers = content.header_attributes(headers)
+        if twice := sorted(given.keys() & of_headers.keys()):
+            raise UsageError(f"{', '.join(twice)}: in the headers and in the attributes")
+        given.update(of_headers)
+    return given
 
 
 def _not_stored(error: Exception) -> PumphouseError:

@@ -171,12 +171,11 @@ class Schedule(Generic[E]):
         if self._exclusive:
             for name in dict.fromkeys(entry.lane for entry in batch):
                 self._free(self._lanes[name], again.get(name, ()))
-        done = [entry for entry in batch if entry.state == SENT]
-        for entry in done:
-            entry.state = DONE
-        self.admission.leave(done)
-        self.wake(now)
-        self.admit_parked(now)
+        self.admission.leave(entry for entry in batch if entry.state == SENT)
+        if self._later:
+            self.wake(now)
+        if self.admission.parked:
+            self.admit_parked(now)
 
     def wake(self, now: float) -> None:
         """Bring back what waited for its next try and may have it by now."""
@@ -205,7 +204,6 @@ class Schedule(Generic[E]):
                 lane.entries = deque(e for e in lane.entries if e.state == WAITING)
         elif entry.state != LATER:
             return False
-        entry.state = DONE
         self.admission.leave((entry,))
         self.admit_parked(now)
         return True
