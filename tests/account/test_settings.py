@@ -184,11 +184,12 @@ def test_choices(name: str, value: str) -> None:
 
 def test_a_limit_per_group_needs_a_scope_of_groups() -> None:
     words = (
-        "The perMessageGroupId value is allowed only when the value for DeduplicationScope is "
-        "messageGroup"
+        "Invalid value for the parameter FifoThroughputLimit. Reason: To set FifoThroughputLimit "
+        "to perMessageGroupId, the DeduplicationScope must be messageGroup."
     )
-    with pytest.raises(RefusedError, match=words):
+    with pytest.raises(RefusedError) as raised:
         created("q.fifo", {"FifoQueue": "true", "FifoThroughputLimit": "perMessageGroupId"})
+    assert refusal("InvalidAttributeValue", words)(raised.value)
     high = created(
         "q.fifo",
         {
@@ -301,8 +302,8 @@ LACKS = "Redrive policy does not contain mandatory attribute: "
 ONLY = "Only following attributes are supported: [maxReceiveCount, deadLetterTargetArn]."
 NO_QUEUE = "Only SQS queues are valid resources for deadLetterTargetArn."
 OTHER_KIND = "Dead-letter queue must be same type of queue as the source.."
-ELSEWHERE = "Dead letter target should be in same region as the source."
-OTHER_OWNER = "Dead letter target owner should be same as the source."
+ELSEWHERE = "Dead-letter target must be in same region as the source."
+OTHER_OWNER = "Dead-letter target owner should be same as the source."
 
 
 @pytest.mark.parametrize(
@@ -431,6 +432,23 @@ def test_redrive_allow_policies_that_aws_refuses(policy: str, code: str, words: 
     if code == "InvalidParameterValue":
         words = f"Value {policy} for parameter RedriveAllowPolicy is invalid. {CANT}{words}"
     assert refusal(code, words)(raised.value)
+
+
+async def test_sources_of_dead_letters_are_of_the_same_region(account: Account, make: Make) -> None:
+    url = await make()
+    policy = allow("byQueue", ARN + "near", "arn:aws:sqs:eu-west-1:000000000000:far")
+    words = "All source queue ARNs must be in the same region as the current SQS queue."
+    for operation in (
+        SetQueueAttributes(url, {"RedriveAllowPolicy": policy}),
+        CreateQueue("other", {"RedriveAllowPolicy": policy}),
+    ):
+        with pytest.raises(RefusedError) as raised:
+            await account.execute(operation)
+        whole = f"Value {policy} for parameter RedriveAllowPolicy is invalid. {CANT}{words}"
+        assert refusal("InvalidParameterValue", whole)(raised.value)
+    elsewhere = account.within(region="eu-west-1")
+    far = allow("byQueue", "arn:aws:sqs:eu-west-1:000000000000:far")
+    await elsewhere.execute(CreateQueue("dead", {"RedriveAllowPolicy": far}))
 
 
 # --- creating what exists -----------------------------------------------------------------------

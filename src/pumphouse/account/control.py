@@ -14,7 +14,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pumphouse.account.dead_letters import check_dead_letter
+from pumphouse.account.dead_letters import check_dead_letter, check_sources
 from pumphouse.account.fifo import FifoQueue
 from pumphouse.account.queue import Queue
 from pumphouse.account.settings import QueueSettings, check_asked, created
@@ -72,7 +72,7 @@ def create_queue(scope: Scope, operation: CreateQueue) -> CreateQueueResult:
         if tags and tags != existing.tags:
             raise _exists("a different value for tag(s)")
         return CreateQueueResult(existing.url)
-    _check_redrive_policy(scope, name, settings, attributes)
+    _check_redrive(scope, name, settings, attributes)
     _check_tags(name, tags, tags)
     _check_not_deleted_recently(scope, name.name)
     kind = FifoQueue if settings.fifo else StandardQueue
@@ -248,7 +248,7 @@ def set_queue_attributes(scope: Scope, operation: SetQueueAttributes) -> Done:
     if not operation.attributes:
         raise fault("MissingParameter", "The request must contain the parameter Attribute.Name.")
     settings = queue.settings.changed(operation.attributes)
-    _check_redrive_policy(scope, queue.name, settings, operation.attributes)
+    _check_redrive(scope, queue.name, settings, operation.attributes)
     configure(scope, queue, settings)
     return DONE
 
@@ -259,9 +259,12 @@ def configure(scope: Scope, queue: Queue, settings: QueueSettings) -> None:
     queue.configure(settings, scope.clock.monotonic())
 
 
-def _check_redrive_policy(
+def _check_redrive(
     scope: Scope, source: QueueName, settings: QueueSettings, attributes: Mapping[str, str]
 ) -> None:
+    text = attributes.get("RedriveAllowPolicy")
+    if text and settings.redrive_allow_policy is not None:
+        check_sources(source, settings.redrive_allow_policy, text)
     text = attributes.get("RedrivePolicy")
     policy = settings.redrive_policy
     if not text or policy is None:

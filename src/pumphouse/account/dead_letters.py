@@ -18,6 +18,7 @@ from pumphouse.protocol.names import QueueName, parse_queue_arn
 
 MAX_RECEIVE_COUNT = 1000
 MAX_SOURCE_ARNS = 10
+CANT_ALLOW = "Amazon SQS can't create the redrive allow policy. "
 
 
 class RedrivePolicy(Struct, frozen=True, gc=False):
@@ -117,7 +118,7 @@ def parse_redrive_allow_policy(name: str, text: str) -> RedriveAllowPolicy | Non
             f"Invalid value for the parameter {name}. Reason: Amazon SQS can't create the redrive "
             "allow policy, as it\u2019s in an unsupported format.",
         )
-    cant = "Amazon SQS can't create the redrive allow policy. "
+    cant = CANT_ALLOW
     if permission != "byQueue":
         if sources:
             raise _refused(
@@ -143,6 +144,17 @@ def parse_redrive_allow_policy(name: str, text: str) -> RedriveAllowPolicy | Non
     return RedriveAllowPolicy(permission, tuple(sources))
 
 
+def check_sources(queue: QueueName, policy: RedriveAllowPolicy, text: str) -> None:
+    """Raise AWS's fault where a source that `queue` lets in is in another region."""
+    if any(arn.split(":")[3:4] != [queue.region] for arn in policy.source_arns):
+        raise _refused(
+            "RedriveAllowPolicy",
+            text,
+            CANT_ALLOW
+            + "All source queue ARNs must be in the same region as the current SQS queue.",
+        )
+
+
 def check_dead_letter(
     source: QueueName,
     policy: RedrivePolicy,
@@ -158,11 +170,11 @@ def check_dead_letter(
     target = parse_queue_arn(policy.target_arn)
     if target.region != source.region:
         raise _refused(
-            "RedrivePolicy", text, "Dead letter target should be in same region as the source."
+            "RedrivePolicy", text, "Dead-letter target must be in same region as the source."
         )
     if target.account_id != source.account_id:
         raise _refused(
-            "RedrivePolicy", text, "Dead letter target owner should be same as the source."
+            "RedrivePolicy", text, "Dead-letter target owner should be same as the source."
         )
     if target.is_fifo != source.is_fifo:
         raise _refused(

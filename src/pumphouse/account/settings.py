@@ -102,8 +102,9 @@ class QueueSettings(Struct, frozen=True, kw_only=True, gc=False):
         ):
             raise fault(
                 "InvalidAttributeValue",
-                "The perMessageGroupId value is allowed only when the value for "
-                "DeduplicationScope is messageGroup",
+                "Invalid value for the parameter FifoThroughputLimit. Reason: To set "
+                "FifoThroughputLimit to perMessageGroupId, the DeduplicationScope must be "
+                "messageGroup.",
             )
         return settings
 
