@@ -48,7 +48,6 @@ def at_rest(clock: VirtualClock, running: Running) -> None:
         assert not exits.waiting
         assert not exits.by_id
         assert not list(exits.lanes)
-        assert not exits.lanes.waiting
         assert not exits.lanes.available
         assert not consumer.pump.open_receives
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -129,14 +129,12 @@ class Batch:
             if size:
                 taken = self._lanes.take_many(size)
             else:
-                taken = [one] if (one := self._lanes.take()) is not None else []
+                taken = [self._lanes.take()] if self._lanes.line else []
             if not taken:
                 break
             task = asyncio.get_running_loop().create_task(self._work(taken))
             self._tasks.add(task)
             self._handling[task] = taken
-            for delivery in taken:
-                delivery.task = task
         if not self._tasks:
             self._idle.set()
 
@@ -165,7 +163,7 @@ class Batch:
                 del self._handling[task]  # from here on it is settled, and not cancelled
             behind = behind_failures(taken, outcomes)
             for delivery, outcome, late in zip(taken, outcomes, behind, strict=True):
-                delivery.task = delivery.restored = None
+                delivery.restored = None
                 delivery.move(SETTLING)
                 if late or delivery.key in self._failed_keys:
                     self._fail(delivery, 0)

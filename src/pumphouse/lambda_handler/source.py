@@ -116,7 +116,7 @@ class Source:
         async with room:
             if not self._may_change:
                 return
-            changes = [(each.receipt_handle, seconds) for each, seconds in some]
+            changes = [(each.raw.receipt_handle, seconds) for each, seconds in some]
             try:
                 refused = await settling.change_visibility(
                     self._running.backend, self._url, changes

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from pumphouse.backend import Backend
 from pumphouse.clock import Clock, Timer
@@ -29,6 +29,10 @@ from pumphouse.subscriber.setup import Ready
 from pumphouse.subscriber.stats import Stats
 from pumphouse.subscriber.subscription import Subscription
 from pumphouse.subscriber.workers import Workers
+
+_Result = Outcome | Stopped
+_Singles = Workers[Delivery, _Result]
+_Batches = Workers[list[Delivery], list[_Result]]
 
 _log = logging.getLogger("pumphouse.subscriber")
 
@@ -59,6 +63,7 @@ class Consumer:
         self.quiet = asyncio.Event()  # set when a stop has something to look at
         self._queue = queue
         self._fifo = queue.is_fifo
+        self._key_of = runner.partition_of if subscription.partition_key is not None else None
         self._clock = clock
         self._monotonic = clock.monotonic
         self._hooks = hooks
@@ -76,10 +81,11 @@ class Consumer:
         self.pump = Pump(
             backend, queue, ready.queue_url, clock, hooks, self, tasks, resolve=ready.resolve
         )
-        self.workers: Workers[Delivery] | Workers[list[Delivery]] = (
-            Workers(subscription.concurrency, self._next_batch, self._work_batch)
+        size = subscription.concurrency
+        self.workers = (
+            _Batches(size, self._next_batch, runner.run_batch, self._finish_batch, [])
             if self._batches
-            else Workers(subscription.concurrency, self._next, self._work)
+            else _Singles(size, self._next, runner.run, self.exits.finish, STOPPED)
         )
         self._priorities = priorities if subscription.priority is not None else None
         self._its_turn: Callable[[], bool] | None = None
@@ -112,7 +118,7 @@ class Consumer:
             return 0
         if self._its_turn is not None and not self._its_turn():
             return 0
-        waiting = self._lanes.available if self._batches else self._lanes.startable
+        waiting = self._lanes.available if self._batches else len(self._lanes.line)
         room = self._capacity - len(exits.at_work) - waiting
         left = self._live_most - len(exits.live)
         if left < room:
@@ -122,49 +128,59 @@ class Consumer:
 
     def hungry(self) -> bool:
         """Whether a handler is free and nothing waits for it."""
-        return not self._lanes.startable or self._batches is not None
+        return not self._lanes.line or self._batches is not None
 
     def on_received(self, messages: list[ReceivedMessage]) -> None:
         """Messages came; their leases run."""
         exits = self.exits
-        now = self._clock.monotonic()
+        by_id = exits.by_id
+        now = self._monotonic()
         lease_until = now + self.ready.lease_seconds
         self.stats.received += len(messages)
         arrived: list[Delivery] = []
+        leased: list[Delivery] = []
         for raw in messages:
-            delivery = exits.by_id.get(raw.message_id)
+            delivery = by_id.get(raw.message_id)
             if delivery is None or not self._is_again(delivery, raw, now):
-                delivery = exits.by_id[raw.message_id] = Delivery(raw, now, lease_until)
-                exits.live.add(delivery)
-                self._admit(delivery)
-            arrived.append(delivery)
-        exits.extender.register(arrived, now)
+                delivery = by_id[raw.message_id] = Delivery(raw, now, lease_until)
+                arrived.append(delivery)
+            leased.append(delivery)
+        exits.live.update(arrived)
+        exits.extender.register(leased, now)
+        self._admit(arrived)
         self.workers.wake()
 
-    def _admit(self, delivery: Delivery) -> None:
-        """A delivery that just came: to its lane, or straight on if it is not to be run."""
+    def _admit(self, arrived: list[Delivery]) -> None:
+        """Deliveries that just came: to their lanes, or straight on if they are not to be run."""
         exits = self.exits
         if exits.stopping:
-            exits.release(delivery, unrun=True)
+            for delivery in arrived:
+                exits.release(delivery, unrun=True)
             return
-        raw = delivery.raw
-        if exits.attempts.records and exits.attempts.is_done(raw.message_id):
-            exits.delete_done(delivery)
-            return
-        if exits.attempts.records or raw.attributes.get("ApproximateReceiveCount") != "1":
-            delivery.attempt = exits.attempts.arrive(raw.message_id, delivery.receive_count)
-        if self._fifo:
-            delivery.key = raw.attributes.get("MessageGroupId", "")
-            delivery.sequence = int(raw.attributes.get("SequenceNumber") or 0)
-        elif self.subscription.partition_key is not None:
-            delivery.key = self.runner.partition_of(delivery)
-        self._lanes.add(delivery)
+        attempts = exits.attempts
+        admitted: list[Delivery] = []
+        for delivery in arrived:
+            raw = delivery.raw
+            attributes = raw.attributes
+            if attempts.records or attributes.get("ApproximateReceiveCount") != "1":
+                if attempts.is_done(raw.message_id):
+                    exits.delete_done(delivery)
+                    continue
+                delivery.attempt = attempts.arrive(raw.message_id, delivery.receive_count)
+            if self._fifo:
+                delivery.key = attributes.get("MessageGroupId", "")
+                delivery.sequence = int(attributes.get("SequenceNumber") or 0)
+            elif self._key_of is not None:
+                delivery.key = self._key_of(delivery)
+            admitted.append(delivery)
+        self._lanes.add(*admitted)
 
     def _is_again(self, known: Delivery, raw: ReceivedMessage, now: float) -> bool:
         """Whether a message that is still here was received again, and is dealt with by that."""
         if known.intent is Intent.RELEASE or known.lease_lost:
             return False  # the one here is on its way out, and this one has to be run or released
-        self.exits.settlement.refresh(known, raw.receipt_handle, now + self.ready.lease_seconds)
+        known.raw = raw
+        known.lease_until = now + self.ready.lease_seconds
         known.show_lease(self._clock)
         self.stats.received_again += 1
         _log.warning(
@@ -191,7 +207,7 @@ class Consumer:
     def has_something(self) -> bool:
         """Whether messages wait here, or may wait in the queue."""
         pump = self.pump
-        return self._lanes.startable > 0 or (pump.healthy and not pump.empty and not self.stopping)
+        return bool(self._lanes.line) or (pump.healthy and not pump.empty and not self.stopping)
 
     def look_again(self) -> None:
         """What may be started has changed."""
@@ -200,23 +216,24 @@ class Consumer:
 
     # --- handlers -------------------------------------------------------------------------------
 
-    def _next(self) -> Delivery | None:
+    # While it stops nothing waits in the lanes, and so nothing is started.
+
+    def _next(self, task: asyncio.Task[None]) -> Delivery | None:
         """The next delivery for a free worker."""
-        while not self.exits.stopping and (self._its_turn is None or self._its_turn()):
-            delivery = self._lanes.take()
-            if delivery is None:
-                break
-            if self._may_start(delivery):
-                if not self._lanes.startable:
+        lanes = self._lanes
+        while lanes.line and (self._its_turn is None or self._its_turn()):
+            delivery = lanes.take()
+            if self._may_start(delivery, task):
+                if not lanes.line:
                     self._nothing_waits()
                 return delivery
         self._nothing_to_do()
         return None
 
-    def _next_batch(self) -> list[Delivery] | None:
+    def _next_batch(self, task: asyncio.Task[None]) -> list[Delivery] | None:
         """The next batch for a free worker, or None while there is none, or none is due."""
         rule, lanes = self._batches, self._lanes
-        while rule and lanes.startable and not self.stopping:
+        while rule and lanes.line:
             if self._its_turn is not None and not self._its_turn():
                 break
             now = self._clock.monotonic()
@@ -224,8 +241,9 @@ class Consumer:
                 if self._batch_timer is None:
                     self._batch_timer = self._clock.call_later(wait, self._batch_due)
                 break
-            if batch := [each for each in lanes.take_many(rule.size) if self._may_start(each)]:
-                if not lanes.startable:
+            taken = lanes.take_many(rule.size)
+            if batch := [each for each in taken if self._may_start(each, task)]:
+                if not lanes.line:
                     self._nothing_waits()
                 return batch
         self._nothing_to_do()
@@ -247,7 +265,7 @@ class Consumer:
         self._batch_timer = None
         self.workers.wake()
 
-    def _may_start(self, delivery: Delivery) -> bool:
+    def _may_start(self, delivery: Delivery, task: asyncio.Task[None]) -> bool:
         exits = self.exits
         now = delivery.started_at = self._monotonic()
         if now >= delivery.lease_until:
@@ -265,37 +283,21 @@ class Consumer:
             exits.carry(delivery, f"{delivery.attempt - 1} attempts are used up")
             return False
         delivery.state = RUNNING  # it waited, and this is the way of most
-        exits.at_work.add(delivery)
+        exits.at_work[delivery] = task
         self.stats.started += 1
         return True
 
-    async def _work(self, delivery: Delivery, task: asyncio.Task[None]) -> None:
-        delivery.task = task
-        outcome: Outcome | Stopped = (
-            STOPPED  # whatever happens, its slot and its lease are given back
-        )
-        try:
-            outcome = await self.runner.run(delivery)
-        finally:
-            self.exits.finish(delivery, outcome)
-            if self.exits.stopping:
-                self.quiet.set()
-
-    async def _work_batch(self, batch: list[Delivery], task: asyncio.Task[None]) -> None:
-        for delivery in batch:
-            delivery.task = task
-        outcomes: Sequence[Outcome | Stopped] = [STOPPED] * len(batch)
-        try:
-            outcomes = await self.runner.run_batch(batch)
-        finally:
-            behind = behind_failures(batch, outcomes)
-            # what is behind a failure is back in its lane before the failure is judged
-            for delivery in (each for each, late in zip(batch, behind, strict=True) if late):
-                self.exits.behind_failure(delivery)
-            for delivery, outcome, late in zip(batch, outcomes, behind, strict=True):
-                if not late:
-                    self.exits.finish(delivery, outcome)
-            self._changed()
+    def _finish_batch(self, batch: list[Delivery], outcomes: list[_Result]) -> None:
+        """Carry out what came of a handler for each delivery of its batch."""
+        outcomes = outcomes or [STOPPED] * len(batch)
+        behind = behind_failures(batch, outcomes)
+        # what is behind a failure is back in its lane before the failure is judged
+        for delivery in (each for each, late in zip(batch, behind, strict=True) if late):
+            self.exits.behind_failure(delivery)
+        for delivery, outcome, late in zip(batch, outcomes, behind, strict=True):
+            if not late:
+                self.exits.finish(delivery, outcome)
+        self._changed()
 
     def stop_collecting(self) -> None:
         """No batch is waited for any more; for a stop."""
@@ -308,6 +310,6 @@ class Consumer:
         if self.exits.stopping:
             self.quiet.set()
             return
-        if self._lanes.startable:
+        if self._lanes.line:
             self.workers.wake()
         self.pump.kick()

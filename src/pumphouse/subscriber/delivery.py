@@ -20,8 +20,9 @@ Nothing here does any I/O.
 
 from __future__ import annotations
 
-import asyncio
 from enum import IntEnum
+
+import msgspec
 
 from pumphouse.clock import Clock, epoch_of
 from pumphouse.model import Lease
@@ -68,37 +69,36 @@ MOVES: dict[State, frozenset[State]] = {
 """From each state, the states that may follow."""
 
 
-class Delivery:
+class Delivery(msgspec.Struct, eq=False):
     """A message in our hands, its lease and its state."""
 
-    # What most deliveries never change lies in the class.
-    attempt = 1
-    started_at = 0.0
+    raw: ReceivedMessage
+    """The message as it was received last: the newest receipt handle is the one that counts."""
+    received_at: float
+    lease_until: float
+    state: State = HELD
+    attempt: int = 1
+    started_at: float = 0.0
     key: str | None = None  # the lane's, where order matters
-    sequence = 0
-    task: asyncio.Task[None] | None = None
+    sequence: int = 0
     lease: Lease | None = None  # what the handler's message shows of it
-    lease_lost = False  # it is over, and a handler is still at it
-    given_back = False  # to SQS, so whoever is still at it is not alone any more
-    stop_reason = ""  # why the handler's task was cancelled, by us
+    lease_lost: bool = False  # it is over, and a handler is still at it
+    given_back: bool = False  # to SQS, so whoever is still at it is not alone any more
+    stop_reason: str = ""  # why the handler's task was cancelled, by us
     restored: ReceivedMessage | None = None  # out of its envelope, its body from the claim check
-    carried = False  # it is in the dead-letter queue, with the ticket of its body
+    carried: bool = False  # it is in the dead-letter queue, with the ticket of its body
     # settlement's
-    intent = Intent.NONE
-    intent_seconds = 0
-    settle_at = IDLE
-    settle_tries = 0
-    extend_at = IDLE
-    extend_seconds = 0
-    extend_tries = 0
+    intent: Intent = Intent.NONE
+    intent_seconds: int = 0
+    settle_at: Where = IDLE
+    settle_tries: int = 0
+    extend_at: Where = IDLE
+    extend_seconds: int = 0
+    extend_tries: int = 0
 
-    def __init__(self, raw: ReceivedMessage, received_at: float, lease_until: float) -> None:
-        self.raw = raw
-        self.message_id = raw.message_id
-        self.receipt_handle = raw.receipt_handle
-        self.received_at = received_at
-        self.lease_until = lease_until
-        self.state = HELD
+    @property
+    def message_id(self) -> str:
+        return self.raw.message_id
 
     def move(self, state: State) -> None:
         if state not in MOVES[self.state]:

@@ -68,7 +68,7 @@ class Exits:
         self.stopping = False
         self.short_of_room = False  # the pump was told to wait for deliveries to be settled
         self.live: set[Delivery] = set()  # received and neither settled nor lost
-        self.at_work: set[Delivery] = set()  # a handler has it
+        self.at_work: dict[Delivery, asyncio.Task[None]] = {}  # a handler has it, in this task
         self.waiting: dict[Delivery, tuple[Timer, float]] = {}  # until a retry's delay is over
         self.by_id: dict[str, Delivery] = {}
         self.lanes = Lanes()
@@ -114,8 +114,10 @@ class Exits:
 
     def finish(self, delivery: Delivery, outcome: Outcome | Stopped) -> None:
         """Carry out what came of a handler."""
-        delivery.task = delivery.restored = None
-        self.at_work.discard(delivery)
+        delivery.restored = None
+        del self.at_work[delivery]
+        if self.stopping:
+            self._changed()
         if delivery.state is not RUNNING:
             return  # the stop gave it back before its thread was done
         if self._hooks.listening and self._hooks.wanted(events.Handled):
@@ -144,8 +146,8 @@ class Exits:
 
     def behind_failure(self, delivery: Delivery) -> None:
         """A delivery of a batch that ran behind one of its group that failed: it comes again."""
-        delivery.task = delivery.restored = None
-        self.at_work.discard(delivery)
+        delivery.restored = None
+        del self.at_work[delivery]
         if delivery.state is not RUNNING:
             return
         self.attempts.ran(delivery.message_id)
@@ -168,7 +170,7 @@ class Exits:
         if delivery.lease_lost:  # it may have come again, and is not to be run again
             self.attempts.done_unconfirmed(delivery.message_id)
         delivery.state = SETTLING  # it was running, and this is the way of most
-        self.settlement.submit(delivery, Intent.DELETE)
+        self.settlement.delete(delivery)
         if delivery.key is not None:
             self.lanes.done(delivery)
 
@@ -214,7 +216,7 @@ class Exits:
         """Delete one that came again after it was handled, as its delete was not confirmed."""
         delivery.carried = self.attempts.was_carried(delivery.message_id)
         delivery.move(SETTLING)
-        self.settlement.submit(delivery, Intent.DELETE)
+        self.settlement.delete(delivery)
 
     def release(self, delivery: Delivery, seconds: int = 0, *, unrun: bool = False) -> None:
         """Make a message visible again in `seconds`; `unrun` for one that had no attempt."""
@@ -228,7 +230,7 @@ class Exits:
             self.lose(delivery, "the lease ended before it could be given back")
         else:
             delivery.move(SETTLING)
-            self.settlement.submit(delivery, Intent.RELEASE, seconds)
+            self.settlement.release(delivery, seconds)
 
     def release_waiting(self) -> None:
         """Give back everything that no handler has; for a stop."""
@@ -308,9 +310,9 @@ class Exits:
             )
             delay = ceil(delay_after(self._subscription.retry, delivery.attempt))
             self._give_back_group(delivery, 0 if self._queue.is_fifo else delay)
-            self.settlement.submit(delivery, Intent.RELEASE, delay)
+            self.settlement.release(delivery, delay)
         else:
-            self.settlement.submit(delivery, Intent.DELETE)
+            self.settlement.delete(delivery)
         self.lanes.done(delivery)
         self._changed()
 
@@ -319,27 +321,29 @@ class Exits:
     def on_deleted(self, deliveries: Sequence[Delivery]) -> None:
         """`on_settled` for a whole request of deletes."""
         self._stats.deleted += len(deliveries)
-        by_id, live = self.by_id, self.live
+        self.live.difference_update(deliveries)
+        by_id = self.by_id
         for delivery in deliveries:
             delivery.state = SETTLED
-            live.discard(delivery)
-            message_id = delivery.message_id
+            message_id = delivery.raw.message_id
             if by_id.get(message_id) is delivery:
                 del by_id[message_id]
-            if self.attempts.records:
-                self.attempts.forget(message_id)
-            if self._bodies is not None:
-                self._bodies.forget(delivery)
+        if self.attempts.records or self._bodies is not None:
+            for delivery in deliveries:
+                self._forget(delivery)
         self._room_again()
 
     def on_settled(self, delivery: Delivery, intent: Intent) -> None:
         if intent is Intent.DELETE:
             self._stats.deleted += 1
-            if self.attempts.records:
-                self.attempts.forget(delivery.message_id)
-            if self._bodies is not None:
-                self._bodies.forget(delivery)
+            self._forget(delivery)
         self._end(delivery, SETTLED)
+
+    def _forget(self, delivery: Delivery) -> None:
+        """It is deleted for certain."""
+        self.attempts.forget(delivery.message_id)
+        if self._bodies is not None:
+            self._bodies.forget(delivery)
 
     def on_extended(self, delivery: Delivery) -> None:
         delivery.show_lease(self._clock)
@@ -379,9 +383,9 @@ class Exits:
         if delivery.state is RUNNING:
             self._report_lost(delivery, reason)
             cancel = self._subscription.on_lease_lost == "cancel" and not self._subscription.batch
-            if cancel and delivery.task is not None:
+            if cancel:
                 delivery.stop_reason = reason
-                delivery.task.cancel()
+                self.at_work[delivery].cancel()
         elif delivery.state is WAITING:
             self.waiting.pop(delivery)[0].cancel()
             self.lose(delivery, reason)

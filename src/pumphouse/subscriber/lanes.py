@@ -27,75 +27,63 @@ class _Lane:
 class Lanes:
     """The deliveries that wait, by lane.
 
-    `startable` is how many handlers could start something now (lanes, and deliveries without one),
-    `available` how many deliveries one batch could take, `waiting` how many wait in all, those
-    behind a busy head included.
+    `line` has what handlers could start now, in turn: lanes, and deliveries without one.
     """
 
     def __init__(self) -> None:
+        self.line: deque[Delivery | _Lane] = deque()
         self._lanes: dict[str, _Lane] = {}
-        self._line: deque[Delivery | _Lane] = deque()
-        self.waiting = 0
-        self.available = 0
+        self._behind = 0  # deliveries of lanes in line that stand behind the first of their lane
 
     @property
-    def startable(self) -> int:
-        return len(self._line)
+    def available(self) -> int:
+        """How many deliveries one batch could take."""
+        return len(self.line) + self._behind
 
     @property
     def first_came(self) -> float:
         """When the first in line was received."""
-        first = self._line[0]
+        first = self.line[0]
         return (first if isinstance(first, Delivery) else first.queue[0]).received_at
 
-    def add(self, delivery: Delivery) -> None:
-        """A delivery arrives."""
-        self.waiting += 1
-        if delivery.key is None:
-            self.available += 1
-            self._line.append(delivery)
-            return
-        lane = self._lanes.get(delivery.key)
-        if lane is None:
-            lane = self._lanes[delivery.key] = _Lane(delivery.key)
-        if not lane.busy:
-            self.available += 1
-        queue = lane.queue
-        if queue and queue[-1].sequence > delivery.sequence:
-            behind = sum(other.sequence <= delivery.sequence for other in queue)
-            queue.insert(behind, delivery)
-        else:
-            queue.append(delivery)
-        self._line_up(lane)
+    def add(self, *deliveries: Delivery) -> None:
+        """Deliveries arrive."""
+        for delivery in deliveries:
+            if delivery.key is None:
+                self.line.append(delivery)
+                continue
+            lane = self._lanes.get(delivery.key)
+            if lane is None:
+                lane = self._lanes[delivery.key] = _Lane(delivery.key)
+            queue = lane.queue
+            if queue and queue[-1].sequence > delivery.sequence:
+                behind = sum(other.sequence <= delivery.sequence for other in queue)
+                queue.insert(behind, delivery)
+            else:
+                queue.append(delivery)
+            self._line_up(lane)
 
-    def take(self) -> Delivery | None:
-        """The next delivery to start, or None; its lane is busy from here on."""
-        line = self._line
-        while line:
-            first = line.popleft()
-            if isinstance(first, Delivery):
-                self.waiting -= 1
-                self.available -= 1
-                return first
-            first.turn = False
-            if first.queue and not first.busy:
-                self.waiting -= 1
-                self.available -= len(first.queue)
-                first.busy = 1
-                return first.queue.popleft()
-        return None
+    def take(self) -> Delivery:
+        """The next delivery to start, of those in line; its lane is busy from here on."""
+        first = self.line.popleft()
+        if isinstance(first, Delivery):
+            return first
+        self._behind -= len(first.queue) - 1
+        first.turn = False
+        first.busy = 1
+        return first.queue.popleft()
 
     def take_many(self, most: int) -> list[Delivery]:
         """Up to `most` deliveries for one batch: of each free lane all that it has, in order."""
         taken: list[Delivery] = []
-        while len(taken) < most and (head := self.take()) is not None:
+        while len(taken) < most and self.line:
+            head = self.take()
             taken.append(head)
             if head.key is not None:
                 lane = self._lanes[head.key]
                 while lane.queue and len(taken) < most:
                     taken.append(lane.queue.popleft())
                     lane.busy += 1
-                    self.waiting -= 1
         return taken
 
     def done(self, delivery: Delivery) -> None:
@@ -104,26 +92,20 @@ class Lanes:
             return
         lane = self._lanes[delivery.key]
         lane.busy -= 1
-        if not lane.busy:
-            if lane.queue:
-                self.available += len(lane.queue)
-                self._line_up(lane)
-            else:
-                del self._lanes[delivery.key]
+        if lane.queue:
+            self._line_up(lane)
+        elif not lane.busy:
+            del self._lanes[delivery.key]
 
     def again(self, delivery: Delivery) -> None:
         """A delivery that was taken and whose delay is over goes back to the head of its lane."""
-        self.waiting += 1
         if delivery.key is None:
-            self.available += 1
-            self._line.append(delivery)
+            self.line.append(delivery)
             return
         lane = self._lanes[delivery.key]
         lane.busy -= 1
         queue = lane.queue
         queue.insert(sum(other.sequence < delivery.sequence for other in queue), delivery)
-        if not lane.busy:
-            self.available += len(queue)
         self._line_up(lane)
 
     def followers(self, delivery: Delivery) -> list[Delivery]:
@@ -132,53 +114,53 @@ class Lanes:
             return []
         followers = list(lane.queue)
         lane.queue.clear()
-        self.waiting -= len(followers)
-        if not lane.busy:
-            self.available -= len(followers)
-            self._drop_if_empty(lane)
+        self._taken_out(lane, len(followers))
         return followers
 
     def cut(self, delivery: Delivery) -> list[Delivery]:
         """Take out one delivery that waits and all that wait behind it; returns the latter."""
         if delivery.key is None:
-            self._line.remove(delivery)
-            self.waiting -= 1
-            self.available -= 1
+            self.line.remove(delivery)
             return []
         lane = self._lanes[delivery.key]
         behind: list[Delivery] = []
         while (last := lane.queue.pop()) is not delivery:
             behind.append(last)
-        self.waiting -= len(behind) + 1
-        if not lane.busy:
-            self.available -= len(behind) + 1
-            self._drop_if_empty(lane)
+        self._taken_out(lane, len(behind) + 1)
         return behind[::-1]
 
     def clear(self) -> list[Delivery]:
         """Take out everything that waits."""
         waiting = list(self)
-        self._line.clear()
+        self.line.clear()
+        self._behind = 0
         for lane in list(self._lanes.values()):
             lane.queue.clear()
             lane.turn = False
             if not lane.busy:
                 del self._lanes[lane.key]
-        self.waiting = self.available = 0
         return waiting
 
     def __iter__(self) -> Iterator[Delivery]:
-        yield from (first for first in self._line if isinstance(first, Delivery))
+        yield from (first for first in self.line if isinstance(first, Delivery))
         for lane in self._lanes.values():
             yield from lane.queue
 
     def _line_up(self, lane: _Lane) -> None:
-        if not lane.busy and not lane.turn and lane.queue:
+        """A lane that has got one more, or has become free."""
+        if lane.turn:
+            self._behind += 1
+        elif not lane.busy:
             lane.turn = True
-            self._line.append(lane)
+            self.line.append(lane)
+            self._behind += len(lane.queue) - 1
 
-    def _drop_if_empty(self, lane: _Lane) -> None:
+    def _taken_out(self, lane: _Lane, count: int) -> None:
+        """So many that waited in a lane are gone from it."""
+        if lane.turn:
+            self._behind -= count
         if not lane.queue and not lane.busy:
             del self._lanes[lane.key]
             if lane.turn:
-                self._line.remove(lane)
+                self.line.remove(lane)
+                self._behind += 1

@@ -37,7 +37,6 @@ from pumphouse.subscriber.delivery import (
     QUEUED,
     RESTING,
     SENDING,
-    SETTLING,
     Delivery,
     Intent,
     Where,
@@ -56,7 +55,7 @@ class Owner(Protocol):
     """Who is told what became of a delivery."""
 
     def on_deleted(self, deliveries: Sequence[Delivery]) -> None:
-        """SQS confirmed these deletes."""
+        """SQS confirmed these deletes, a whole request of them."""
 
     def on_settled(self, delivery: Delivery, intent: Intent) -> None:
         """SQS confirmed the delete or the release."""
@@ -69,12 +68,15 @@ class Owner(Protocol):
 
 
 class _Asked(NamedTuple):
-    """What one entry of a request asks."""
+    """What one request asks, entry by entry. It is fixed before the request is made, as a delivery
+    may change its mind meanwhile, or be received again."""
 
-    delivery: Delivery
-    intent: Intent
-    seconds: int
-    handle: str
+    deliveries: list[Delivery]
+    handles: list[str]
+    wishes: list[tuple[Intent, int]]  # with the seconds of the new lease; `_DELETES` for deletes
+
+
+_DELETES = [(DELETE, 0)] * MAX_BATCH_ENTRIES
 
 
 class Settlement:
@@ -102,21 +104,25 @@ class Settlement:
         self._timer: Timer | None = None
         self._hurried = False  # no more lingering: everything goes at once
         self._open = 0
-        self._resting: dict[int, tuple[Timer, list[_Asked]]] = {}
+        self._resting: dict[int, tuple[Timer, list[tuple[Delivery, Intent]]]] = {}
         self._tickets = 0
 
-    def submit(self, delivery: Delivery, intent: Intent, seconds: int = 0) -> None:
-        """Ask for a delete, or for a release: visible again in `seconds`."""
-        if intent < delivery.intent:
-            return
-        delivery.intent = intent
-        if intent is DELETE and delivery.settle_at is IDLE:
+    def delete(self, delivery: Delivery) -> None:
+        """Ask for a delete."""
+        delivery.intent = DELETE
+        if delivery.settle_at is IDLE:
             delivery.settle_at = QUEUED
-            self._deletes.append(delivery)
-            self._collect(len(self._deletes))
-            return
-        delivery.intent_seconds = seconds
-        self._settle_next(delivery)
+            deletes = self._deletes
+            deletes.append(delivery)
+            if self._timer is None or len(deletes) >= MAX_BATCH_ENTRIES:
+                self._collect(len(deletes))
+
+    def release(self, delivery: Delivery, seconds: int = 0) -> None:
+        """Ask for it to be visible again in `seconds`, unless it is to be deleted."""
+        if delivery.intent is not DELETE:
+            delivery.intent = RELEASE
+            delivery.intent_seconds = seconds
+            self._settle_next(delivery)
 
     def extend(self, delivery: Delivery, seconds: int) -> None:
         """Ask for `seconds` more from now, also while a delete is on its way."""
@@ -125,11 +131,6 @@ class Settlement:
             delivery.extend_seconds = seconds
             self._changes.append((delivery, EXTEND))
             self._collect(len(self._changes))
-
-    def refresh(self, delivery: Delivery, receipt_handle: str, lease_until: float) -> None:
-        """The same message was received again: its newest receipt handle is the one that counts."""
-        delivery.receipt_handle = receipt_handle
-        delivery.lease_until = lease_until
 
     @property
     def congested(self) -> bool:
@@ -148,7 +149,7 @@ class Settlement:
         """Give up what waits to be sent again; for the end of the time that a stop has."""
         for timer, batch in list(self._resting.values()):
             timer.cancel()
-            for delivery, intent, _, _ in batch:
+            for delivery, intent in batch:
                 self._at(delivery, intent, IDLE)
                 if delivery.live:
                     self._refuse(delivery, intent, TimeoutError("not confirmed in time"))
@@ -159,13 +160,13 @@ class Settlement:
     def _settle_next(self, delivery: Delivery) -> None:
         """Queue the delete or the release, unless it is on its way; a release waits for the end of
         an extension that is under way, lest it be undone by it."""
-        if delivery.settle_at is not IDLE or delivery.intent is NONE:
-            return
         if delivery.intent is DELETE:
-            delivery.settle_at = QUEUED
-            self._deletes.append(delivery)
-            self._collect(len(self._deletes))
-        elif delivery.extend_at is not SENDING:
+            self.delete(delivery)
+        elif (
+            delivery.intent is RELEASE
+            and delivery.settle_at is IDLE
+            and delivery.extend_at is not SENDING
+        ):
             delivery.settle_at = QUEUED
             self._changes.append((delivery, RELEASE))
             self._collect(len(self._changes))
@@ -183,41 +184,34 @@ class Settlement:
     def _send_ready(self, everything: bool) -> None:
         """Start requests for what fills a batch, or for everything; within the limit of both."""
         deletes, changes = self._deletes, self._changes
-        asked: list[_Asked]
         least = 1 if everything else MAX_BATCH_ENTRIES
         while self._open < MAX_REQUESTS and len(deletes) >= least:
             batch, deletes[:MAX_BATCH_ENTRIES] = deletes[:MAX_BATCH_ENTRIES], []
-            asked = []
-            for each in batch:
-                if each.live:
-                    each.settle_at = SENDING
-                    asked.append(_Asked(each, DELETE, 0, each.receipt_handle))
-            self._start(asked, deletes=True)
+            self._start(_Asked(batch, [each.raw.receipt_handle for each in batch], _DELETES))
         while self._open < MAX_REQUESTS and len(changes) >= least:
-            asked = []
+            asked = _Asked([], [], [])
             taken = 0
             for delivery, intent in changes:
-                if len(asked) == MAX_BATCH_ENTRIES:
+                if len(asked.deliveries) == MAX_BATCH_ENTRIES:
                     break
                 taken += 1
                 if delivery.live and (intent is RELEASE or delivery.intent is not RELEASE):
-                    asked.append(self._ask(delivery, intent))
+                    self._at(delivery, intent, SENDING)
+                    asked.deliveries.append(delivery)
+                    asked.handles.append(delivery.raw.receipt_handle)
+                    extends = intent is EXTEND
+                    seconds = delivery.extend_seconds if extends else delivery.intent_seconds
+                    asked.wishes.append((intent, seconds))
                 else:
                     self._at(delivery, intent, IDLE)
             del changes[:taken]
-            self._start(asked, deletes=False)
+            if asked.deliveries:
+                self._start(asked)
 
-    def _ask(self, delivery: Delivery, intent: Intent) -> _Asked:
-        # what is asked is fixed now: the delivery may change its mind before the task runs
-        self._at(delivery, intent, SENDING)
-        seconds = delivery.extend_seconds if intent is EXTEND else delivery.intent_seconds
-        return _Asked(delivery, intent, seconds, delivery.receipt_handle)
-
-    def _start(self, asked: list[_Asked], *, deletes: bool) -> None:
-        if asked:
-            self._open += 1
-            self.requests += 1
-            self._tasks.create_task(self._carry_out(asked, deletes=deletes))
+    def _start(self, asked: _Asked) -> None:
+        self._open += 1
+        self.requests += 1
+        self._tasks.create_task(self._carry_out(asked))
 
     @staticmethod
     def _at(delivery: Delivery, intent: Intent, where: Where) -> None:
@@ -228,13 +222,20 @@ class Settlement:
 
     # --- requests -------------------------------------------------------------------------------
 
-    async def _carry_out(self, asked: list[_Asked], *, deletes: bool) -> None:
+    async def _carry_out(self, asked: _Asked) -> None:
         one_try.set(True)  # what fails is tried again here, and only here
+        deliveries, handles, wishes = asked
+        deletes = wishes is _DELETES
+        backend, url = self._backend, self.queue_url
         started = self._clock.monotonic()
         failures: settling.Failures = {}
         whole: Exception | None = None
         try:
-            failures = await (self._delete(asked) if deletes else self._change(asked))
+            if deletes:
+                failures = await settling.delete(backend, url, handles)
+            else:
+                changes = [(handle, wish[1]) for handle, wish in zip(handles, wishes, strict=True)]
+                failures = await settling.change_visibility(backend, url, changes)
         except asyncio.CancelledError:
             whole = OutcomeUnknownError("the request was cancelled")
             raise
@@ -242,52 +243,50 @@ class Settlement:
             whole = failure
         finally:
             self._open -= 1
-            if deletes and whole is None and not failures:
-                asked = self._all_deleted(asked)
-            again: list[_Asked] = []
-            for position, each in enumerate(asked):
-                error = whole or failures.get(position)
-                self._at(each.delivery, each.intent, IDLE)
-                if each.delivery.live and not self._answered(each, started, error):
-                    again.append(each)
-            if again:
-                self._rest(again, whole or next(iter(failures.values()), None))
+            confirmed = deletes and whole is None and not failures
+            if confirmed and handles == [each.raw.receipt_handle for each in deliveries]:
+                self._owner.on_deleted(deliveries)
+            else:  # something is wrong, or was received again meanwhile
+                self._answers(asked, started, failures, whole)
             self._send_ready(everything=self._hurried or self._timer is None)
-
-    def _all_deleted(self, asked: list[_Asked]) -> list[_Asked]:
-        """Settle what was asked, confirmed and not changed meanwhile; the rest is returned."""
-        rest: list[_Asked] = []
-        done: list[Delivery] = []
-        for each in asked:
-            delivery = each.delivery
-            if delivery.state is SETTLING and delivery.receipt_handle == each.handle:
-                delivery.settle_at = IDLE
-                done.append(delivery)
-            else:
-                rest.append(each)
-        self._owner.on_deleted(done)
-        return rest
-
-    async def _delete(self, asked: Sequence[_Asked]) -> settling.Failures:
-        handles = [each.handle for each in asked]
-        return await settling.delete(self._backend, self.queue_url, handles)
-
-    async def _change(self, asked: Sequence[_Asked]) -> settling.Failures:
-        changes = [(each.handle, each.seconds) for each in asked]
-        return await settling.change_visibility(self._backend, self.queue_url, changes)
 
     # --- answers --------------------------------------------------------------------------------
 
-    def _answered(self, asked: _Asked, started: float, error: Exception | None) -> bool:
+    def _answers(
+        self,
+        asked: _Asked,
+        started: float,
+        failures: settling.Failures,
+        whole: Exception | None,
+    ) -> None:
+        """Draw the consequence of each entry's answer; `whole` is why there is none at all."""
+        again: list[tuple[Delivery, Intent]] = []
+        for position, (delivery, handle, (intent, seconds)) in enumerate(zip(*asked, strict=False)):
+            self._at(delivery, intent, IDLE)
+            error = whole or failures.get(position)
+            if delivery.live and not self._answered(
+                delivery, intent, handle, started + seconds, error
+            ):
+                again.append((delivery, intent))
+        if again:
+            self._rest(again, whole or next(iter(failures.values()), None))
+
+    def _answered(
+        self,
+        delivery: Delivery,
+        intent: Intent,
+        handle: str,
+        lease_until: float,
+        error: Exception | None,
+    ) -> bool:
         """Draw the consequence of one entry's answer; False if it is to be sent again."""
-        delivery, intent, seconds, handle = asked
         if intent is EXTEND and delivery.intent is RELEASE:
             self._settle_next(delivery)  # it waited for this
-        elif delivery.receipt_handle != handle and intent is not RELEASE:
+        elif delivery.raw.receipt_handle != handle and intent is not RELEASE:
             self._settle_next(delivery)  # the answer is about an older receive
         elif error is None and intent is EXTEND:
             delivery.extend_tries = 0
-            delivery.lease_until = max(delivery.lease_until, started + seconds)
+            delivery.lease_until = max(delivery.lease_until, lease_until)
             self._owner.on_extended(delivery)
         elif error is None and delivery.intent is intent:
             self._owner.on_settled(delivery, intent)
@@ -308,10 +307,10 @@ class Settlement:
             delivery.intent = NONE
         self._owner.on_refused(delivery, intent, error)
 
-    def _rest(self, batch: list[_Asked], error: Exception | None) -> None:
+    def _rest(self, batch: list[tuple[Delivery, Intent]], error: Exception | None) -> None:
         """Send these again after a while."""
         tries = 0
-        for delivery, intent, _, _ in batch:
+        for delivery, intent in batch:
             self._at(delivery, intent, RESTING)
             if intent is EXTEND:
                 delivery.extend_tries += 1
@@ -327,7 +326,7 @@ class Settlement:
         self._resting[self._tickets] = (timer, batch)
 
     def _rested(self, ticket: int) -> None:
-        for delivery, intent, _, _ in self._resting.pop(ticket)[1]:
+        for delivery, intent in self._resting.pop(ticket)[1]:
             self._at(delivery, intent, IDLE)
             if not delivery.live:
                 continue

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,7 +23,9 @@ from pumphouse.notifications.signatures import Verifier
 from pumphouse.protocol.names import parse_queue_arn
 from pumphouse.protocol.operations import CreateQueue, GetQueueAttributes, SetQueueAttributes
 from pumphouse.subscriber.queue import Queue
-from pumphouse.subscriber.subscription import Subscription
+
+if TYPE_CHECKING:
+    from pumphouse.subscriber.subscription import Subscription
 
 DEFAULT_LEASE_SECONDS = 30
 _log = logging.getLogger("pumphouse.subscriber")

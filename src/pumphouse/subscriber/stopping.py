@@ -38,7 +38,7 @@ async def stop(
         exits.settlement.abandon()
         _log.error("%s: stopped with %d messages unconfirmed", consumer.name, len(exits.live))
     exits.extender.close()
-    await consumer.workers.close(abandon=[each.task for each in exits.at_work if each.task])
+    await consumer.workers.close(abandon=set(exits.at_work.values()))
     consumer.runner.close()
 
 
@@ -48,13 +48,12 @@ async def _handlers_done(
     exits = consumer.exits
     if await _until(consumer, clock, drain_seconds, lambda: not exits.at_work, harder):
         return
-    for delivery in list(exits.at_work):
+    for delivery, task in exits.at_work.items():
         _log.warning(
             "%s: the handler of %s is cancelled by the stop", consumer.name, delivery.message_id
         )
         delivery.stop_reason = "stop"
-        if delivery.task is not None:
-            delivery.task.cancel()
+        task.cancel()
     if await _until(consumer, clock, CANCEL_GRACE_SECONDS, lambda: not exits.at_work):
         return
     for delivery in list(exits.at_work):

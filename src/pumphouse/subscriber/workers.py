@@ -13,24 +13,30 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Generic, TypeVar, cast
 
 J = TypeVar("J")
+R = TypeVar("R")
 Task = asyncio.Task[None]
 
 
-class Workers(Generic[J]):
-    """Runs `work(job, its_task)` for every job that `next_job()` gives, at most `size` at once.
+class Workers(Generic[J, R]):
+    """Runs `work(job)` for every job that `next_job(its_task)` gives, at most `size` at once.
 
-    `wake()` says that there may be something to do.
+    What came of it goes to `finish(job, result)`; where `work` was left by an exception the result
+    is `unfinished`. `wake()` says that there may be something to do.
     """
 
     def __init__(
         self,
         size: int,
-        next_job: Callable[[], J | None],
-        work: Callable[[J, Task], Awaitable[None]],
+        next_job: Callable[[Task], J | None],
+        work: Callable[[J], Awaitable[R]],
+        finish: Callable[[J, R], None],
+        unfinished: R,
     ) -> None:
         self.size = size
         self._next_job = next_job
         self._work = work
+        self._finish = finish
+        self._unfinished = unfinished
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle: list[asyncio.Future[None]] = []
         self._waking = False  # one worker is on its way; it wakes the next one if there is need
@@ -74,7 +80,7 @@ class Workers(Generic[J]):
         clean = self._context
         self._waking = False
         while not self._closed:
-            job = self._next_job()
+            job = self._next_job(task)
             if job is None:
                 waiter = loop.create_future()
                 self._idle.append(waiter)
@@ -83,7 +89,11 @@ class Workers(Generic[J]):
                 continue
             if not self._waking:
                 self.wake()
-            await self._work(job, task)
+            result = self._unfinished
+            try:
+                result = await self._work(job)
+            finally:
+                self._finish(job, result)
             if task.cancelling() or contextvars.copy_context() != clean:
                 return
 
