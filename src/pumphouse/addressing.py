@@ -6,7 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pumphouse.backend import Backend, R
-from pumphouse.errors import ConfigError, QueueDoesNotExist, TopicDoesNotExist, UsageError
+from pumphouse.errors import (
+    ConfigError,
+    QueueDoesNotExist,
+    TopicDoesNotExist,
+    UsageError,
+    told_of,
+)
 from pumphouse.protocol.names import (
     FIFO_SUFFIX,
     is_arn,
@@ -42,6 +48,11 @@ def check_queue(queue: str) -> str:
     return name
 
 
+def missing(error: QueueDoesNotExist, queue: str) -> QueueDoesNotExist:
+    """The error with the name of the queue, which AWS does not say."""
+    return told_of(error, f"there is no queue {queue!r} in the account and region of the backend")
+
+
 class QueueUrls:
     """Looks up queue URLs over a backend and remembers them until they are forgotten."""
 
@@ -60,7 +71,10 @@ class QueueUrls:
                 lookup = GetQueueUrl(name.name, name.account_id or None)
             else:
                 lookup = GetQueueUrl(queue)
-            url = (await self._backend.execute(lookup)).queue_url
+            try:
+                url = (await self._backend.execute(lookup)).queue_url
+            except QueueDoesNotExist as error:
+                raise missing(error, queue) from error.__cause__
             self._known[queue] = url
         return url
 
@@ -74,10 +88,10 @@ class QueueUrls:
         url = await self.resolve(queue)
         try:
             return await self._backend.execute(make(url))
-        except QueueDoesNotExist:
+        except QueueDoesNotExist as error:
             self.forget(queue)
             if known is None or (again := await self.resolve(queue)) == url:
-                raise
+                raise missing(error, queue) from error.__cause__
             return await self._backend.execute(make(again))
 
     def forget(self, queue: str) -> None:

@@ -120,7 +120,7 @@ async def test_what_can_not_be_given_back_is_told(account: Account, clock: Virtu
     assert (await passing(clock, peek(account, "q", 1))).stuck == 1
     with pytest.raises(UsageError, match="1 to 10,000"):
         await peek(account, "q", 0)
-    with pytest.raises(QueueDoesNotExist):
+    with pytest.raises(QueueDoesNotExist, match="there is no queue 'none' in the account"):
         await peek(account, "none")
 
 
@@ -147,6 +147,9 @@ async def test_receive_deletes_only_what_it_is_told_to(
     assert (queue.visible, queue.in_flight) == (1, 7)
     await clock.advance(61)
     assert len(await passing(clock, some(100, 0))) == 8
+    for wrong in ({"wait_time_seconds": 21}, {"visibility_timeout": 43_201}):
+        with pytest.raises(UsageError, match=r"is 0 to (20|43,200) seconds"):
+            await anext(receive(account, "q", 1, **wrong))
 
 
 async def test_receive_that_is_broken_off_gives_the_rest_back(

@@ -666,6 +666,13 @@ async def test_what_can_not_be_is_said_before_anything_moves(
             await redrive(account, queue, to=to)
 
 
+@pytest.mark.parametrize("to", ["gone", "https://sqs.us-east-1.amazonaws.com/000000000000/gone"])
+async def test_a_queue_that_does_not_exist_is_named(account: Account, to: str) -> None:
+    _, dead = await five(account)
+    with pytest.raises(QueueDoesNotExist, match="there is no queue 'gone'"):
+        await redrive(account, dead, to=to)
+
+
 async def test_without_the_permission_to_list_sources_it_takes_their_own_word(
     account: Account, clock: VirtualClock
 ) -> None:

@@ -185,7 +185,7 @@ def run_receive(
         return count, failed
 
     count, failed = where.run(receive_all)
-    if count and not delete:
+    if count and not delete and visibility_timeout != 0:
         _note(f"{_messages(count)} hidden until the visibility timeout is over (no --delete)")
     return FAILED if failed else OK
 

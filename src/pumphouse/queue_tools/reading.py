@@ -19,7 +19,11 @@ from pumphouse.addressing import QueueUrls
 from pumphouse.backend import Backend
 from pumphouse.content import UndecodableError, decode
 from pumphouse.errors import PumphouseError, RefusedError, UsageError
-from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES, MAX_WAIT_SECONDS
+from pumphouse.protocol.attributes import (
+    MAX_BATCH_ENTRIES,
+    MAX_VISIBILITY_SECONDS,
+    MAX_WAIT_SECONDS,
+)
 from pumphouse.protocol.operations import GetQueueAttributes, ReceivedMessage, ReceiveMessage
 from pumphouse.subscriber.setup import redrive_policy_of
 
@@ -107,6 +111,11 @@ async def receive(
     _check(number)
     if not 0 <= wait_time_seconds <= MAX_WAIT_SECONDS:
         raise UsageError(f"the wait is 0 to {MAX_WAIT_SECONDS} seconds, not {wait_time_seconds}")
+    if visibility_timeout is not None and not 0 <= visibility_timeout <= MAX_VISIBILITY_SECONDS:
+        raise UsageError(
+            f"the visibility timeout is 0 to {MAX_VISIBILITY_SECONDS:,} seconds, "
+            f"not {visibility_timeout}"
+        )
     url = await QueueUrls(backend).resolve(queue)
     left = number
     while left:

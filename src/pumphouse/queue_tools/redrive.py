@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from pumphouse.addressing import QueueUrls
+from pumphouse.addressing import QueueUrls, missing
 from pumphouse.backend import Backend
 from pumphouse.clock import Clock, RealClock
 from pumphouse.errors import (
@@ -265,7 +265,10 @@ def _check_target(source: _Queue, target: _Queue) -> None:
 
 async def _found(backend: Backend, url: str) -> _Queue:
     names = ["QueueArn", "RedrivePolicy", *_COUNTS]
-    found = (await backend.execute(GetQueueAttributes(url, names))).attributes
+    try:
+        found = (await backend.execute(GetQueueAttributes(url, names))).attributes
+    except QueueDoesNotExist as error:
+        raise missing(error, parse_queue_url(url).name) from error.__cause__
     visible, in_flight = (int(found.get(name) or 0) for name in _COUNTS)
     return _Queue(url, found["QueueArn"], visible, in_flight, bool(found.get("RedrivePolicy")))
 
