@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -144,10 +145,28 @@ async def test_a_record_is_the_message_that_the_runtime_would_have_received(lamb
 
 
 @pytest.mark.parametrize(
+    ("arguments", "options", "words"),
+    [
+        (("app",), {}, "takes an App, not 'app'"),
+        ((Router(),), {}, "takes an App, not <Router"),
+        ((App("a"), "backend"), {}, "the backend is 'backend'"),
+        ((App("a"),), {"reserve_seconds": "3"}, "reserve_seconds is 0 to 60, not '3'"),
+        ((App("a"),), {"reserve_seconds": 61}, "reserve_seconds is 0 to 60, not 61"),
+        ((App("a"),), {"reserve_seconds": float("nan")}, "not nan"),
+        ((App("a"),), {"partial_responses": "no"}, "partial_responses is True or False, not 'no'"),
+        ((App("a"),), {"change_visibility": None}, "change_visibility is True or False"),
+    ],
+)
+def test_what_a_handler_can_not_be_made_of(arguments: Any, options: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)):
+        LambdaHandler(*arguments, **options)
+
+
+@pytest.mark.parametrize(
     ("event", "words"),
     [
         ({}, "it is empty"),
-        ({"Records": []}, "no list of Records"),
+        ({"Records": []}, r"no list of Records \(its Records are empty\)"),
         ([], "type list"),
         (None, "type NoneType"),
         ({"version": "0", "detail": {}}, "its keys are detail, version"),

@@ -43,9 +43,9 @@ def records_of(event: object) -> dict[str, list[ReceivedMessage]]:
     """
     records = event.get("Records") if isinstance(event, Mapping) else None
     if not isinstance(records, list) or not records:
+        why = "its Records are empty" if records == [] else _described(event)
         raise UsageError(
-            "this is no event of an SQS queue: it has no list of Records "
-            f"({_described(event)}); is the function's trigger an SQS event source mapping?"
+            f"this is no event of an SQS queue: it has no list of Records ({why}); is the function's trigger an SQS event source mapping?"
         )
     found: dict[str, list[ReceivedMessage]] = {}
     for number, record in enumerate(records):

@@ -87,8 +87,14 @@ class LambdaHandler:
         change_visibility: bool = True,
         record_calls: bool = False,
     ) -> None:
-        if reserve_seconds is not None and not 0 <= reserve_seconds <= 60:
-            raise UsageError(f"reserve_seconds is 0 to 60, not {reserve_seconds!r}")
+        _check(app, backend, reserve_seconds)
+        for option, value in (
+            ("partial_responses", partial_responses),  # "no" would mean yes, and lose messages
+            ("change_visibility", change_visibility),
+            ("record_calls", record_calls),
+        ):
+            if not isinstance(value, bool):
+                raise UsageError(f"{option} is True or False, not {value!r}")
         self.app = app
         self._backend = backend
         self._reserve_seconds = reserve_seconds
@@ -264,6 +270,21 @@ class LambdaHandler:
         if (source := self._sources.get(arn)) is None:
             source = self._sources[arn] = await Source.open(running, subscription, arn)
         return source
+
+
+def _check(app: object, backend: object, reserve_seconds: object) -> None:
+    from pumphouse.app import App
+
+    if not isinstance(app, App):
+        raise UsageError(f"LambdaHandler takes an App, not {app!r}")
+    if backend is not None and not callable(getattr(backend, "execute", None)):
+        raise UsageError(f"the backend is {backend!r}; pumphouse.connect(…) makes one")
+    if reserve_seconds is not None and not (
+        isinstance(reserve_seconds, int | float)
+        and not isinstance(reserve_seconds, bool)
+        and 0 <= reserve_seconds <= 60
+    ):
+        raise UsageError(f"reserve_seconds is 0 to 60, not {reserve_seconds!r}")
 
 
 def _remaining_seconds(context: object) -> float:
