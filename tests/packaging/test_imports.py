@@ -115,9 +115,15 @@ def test_the_fixtures_of_the_plugin(virtual_clock: VirtualClock, sqs_account: Ac
 
 
 def test_the_command_prints_its_help_without_loading_the_rest() -> None:
-    loaded = loaded_by("import pumphouse.cli")
+    loaded = loaded_by("import pumphouse.cli.command")
     assert not {module for module in loaded if module.startswith("pumphouse.account")}
-    assert not packages(loaded) & {"botocore", "httptools", "uvicorn"}
+    assert not packages(loaded) & {"asyncio", "botocore", "httptools", "rich", "uvicorn"}
+
+
+def test_a_worker_process_loads_neither_the_command_line_nor_the_account() -> None:
+    loaded = loaded_by("import pumphouse.cli.run.worker")
+    assert "pumphouse.account" not in loaded
+    assert not packages(loaded) & {"botocore", "click", "pydantic", "rich", "uvicorn"}
 
 
 def _path(module: str) -> Path:

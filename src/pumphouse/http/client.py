@@ -16,10 +16,10 @@ import ssl
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
 from email.utils import parsedate_to_datetime
-from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from pumphouse import __version__
 from pumphouse.backoff import NO_RETRIES, RetryPolicy, one_try
 from pumphouse.clock import Clock, RealClock, timeout
 from pumphouse.errors import (
@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger("pumphouse.http")
 
-USER_AGENT = f"pumphouse/{version('pumphouse')} Python/{platform.python_version()}"
+USER_AGENT = f"pumphouse/{__version__} Python/{platform.python_version()}"
 SKEW_SECONDS = 30.0
 """A clock that differs by less than this is not why a signature was refused."""
 

@@ -6,16 +6,17 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from pumphouse.account import Account
 from pumphouse.app import App
 from pumphouse.backend import Backend
 from pumphouse.errors import ConfigError, PumphouseError, QueueNameExists, UsageError
-from pumphouse.in_process import queues_of
 from pumphouse.jsonl import Events, InputError, and_more, load
 from pumphouse.protocol.operations import CreateQueue
 from pumphouse.sink import Draft, Sink
+
+if TYPE_CHECKING:
+    from pumphouse.account import Account
 
 _log = logging.getLogger("pumphouse")
 
@@ -69,6 +70,7 @@ class Feed:
 async def make_queues(backend: Backend, app: App) -> None:
     """Make what the app names; a queue that exists with other attributes stays as it is."""
     from pumphouse.in_process import make_queues as make_all
+    from pumphouse.in_process import queues_of
 
     try:
         await make_all(backend, app)
@@ -138,4 +140,6 @@ async def served(account: Account, port: int) -> AsyncIterator[Served]:
 
 def new_account() -> Account:
     """An account that keeps no ledger, as nobody looks at it."""
+    from pumphouse.account import Account
+
     return Account(ledger_room=0)

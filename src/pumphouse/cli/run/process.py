@@ -19,23 +19,25 @@ from contextlib import (
     suppress,
 )
 from functools import partial
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-
-from pumphouse.account import Account
 from pumphouse.app import App
 from pumphouse.backend import Backend
 from pumphouse.cli.exit_codes import ENDED, FAILED, OK, code_of
 from pumphouse.cli.run import local, logs
-from pumphouse.cli.run.display import LiveDisplay, terminal
 from pumphouse.cli.run.loading import load_or_tell
 from pumphouse.cli.run.options import Options
-from pumphouse.cli.run.view import summary
 from pumphouse.errors import PumphouseError
 from pumphouse.event_loop import run
 from pumphouse.health import HealthServer, Monitor, Snapshot
 from pumphouse.health.server import HasSnapshots
 from pumphouse.protocol.names import is_loopback
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pumphouse.account import Account
+    from pumphouse.cli.run.display import LiveDisplay
 
 _log = logging.getLogger("pumphouse")
 LEFT_SECONDS = 2.0
@@ -47,6 +49,8 @@ Around = Callable[[Monitor], AbstractAsyncContextManager[object]]
 def run_here(options: Options) -> int:
     """Run the app in this process. Returns its exit code; raises `UsageError` where there is no
     such app."""
+    from pumphouse.cli.run.display import terminal
+
     feed = local.Feed(options.send, options.group_by)
     console = None if options.plain else terminal()
     logs.set_up(options.level, logs.formatter(options.log_format))
@@ -116,16 +120,19 @@ async def work(app: App, options: Options, around: Around, feed: local.Feed | No
     """Run the app until a signal, or until every subscription has ended; its exit code."""
     monitor = Monitor(app)
     async with AsyncExitStack() as stack:
-        backend = await _backend(app, options, stack)
+        backend: Backend | None
         ending: list[Beside] = []
-        if isinstance(backend, Account):
+        if options.local:
+            backend = account = await _account(app, stack)
             if options.serve_port is not None:
-                served = await stack.enter_async_context(local.served(backend, options.serve_port))
+                served = await stack.enter_async_context(local.served(account, options.serve_port))
                 _log.info("SQS and SNS are served at %s", served.url)
             if feed:
-                await feed.send(backend)
+                await feed.send(account)
             if options.until_empty:
-                ending = [partial(local.until_empty, backend, app)]
+                ending = [partial(local.until_empty, account, app)]
+        else:
+            backend = await _backend(app, options, stack)
         await stack.enter_async_context(around(monitor))
         async with beside(*ending):
             code = await app.serve(backend, drain_seconds=options.drain_seconds)
@@ -134,6 +141,13 @@ async def work(app: App, options: Options, around: Around, feed: local.Feed | No
         _log.error("every subscription has ended, as its queue was deleted")
         return ENDED
     return code
+
+
+async def _account(app: App, stack: AsyncExitStack) -> Account:
+    account = local.new_account()
+    stack.push_async_callback(account.aclose)
+    await local.make_queues(account, app)
+    return account
 
 
 async def _backend(app: App, options: Options, stack: AsyncExitStack) -> Backend | None:
@@ -145,8 +159,6 @@ async def _backend(app: App, options: Options, stack: AsyncExitStack) -> Backend
         backend = HttpBackend(
             region="us-east-1", endpoint_url=options.local_url, credentials=Keys("local", "local")
         )
-    elif options.local:
-        backend = local.new_account()
     elif options.endpoint_url or options.region:
         from pumphouse.http import connect
 
@@ -154,7 +166,7 @@ async def _backend(app: App, options: Options, stack: AsyncExitStack) -> Backend
     else:
         return None
     stack.push_async_callback(backend.aclose)
-    if options.local or options.local_url is not None:
+    if options.local_url is not None:
         await local.make_queues(backend, app)
     return backend
 
@@ -188,10 +200,15 @@ def shown(
 ) -> Iterator[LiveDisplay | None]:
     """Show the run while the body runs: on the console, or as log lines where there is none; and
     what came of it at the end."""
+    from pumphouse.cli.run.view import summary
+
     if console is None:
         yield None
         _log.info("%s", summary(snapshot()))
         return
+
+    from pumphouse.cli.run.display import LiveDisplay
+
     display = LiveDisplay(console, snapshot, waiting_every=options.waiting_every)
     with logs.through(display.handler()):
         display.open()

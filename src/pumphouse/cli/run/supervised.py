@@ -13,10 +13,8 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-
-from pumphouse.account import Account
 from pumphouse.cli.exit_codes import code_of
 from pumphouse.cli.run import local, logs
 from pumphouse.cli.run.display import LiveDisplay, terminal
@@ -27,6 +25,11 @@ from pumphouse.cli.run.supervisor import Supervisor
 from pumphouse.cli.run.workers import Process
 from pumphouse.errors import PumphouseError
 from pumphouse.signals import Signals
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pumphouse.account import Account
 
 _log = logging.getLogger("pumphouse")
 
