@@ -84,8 +84,8 @@ class App(Registry):
         self.name = name
         self.hooks = hooks or Hooks()
         self.drain_seconds = float(drain_seconds)
+        super().__init__("", {"middleware": middleware})
         self.middleware = tuple(middleware)
-        super().__init__("", {"middleware": self.middleware})
         self.state = AppState()
         self._overrides = Overrides()
         self._lifespans: list[Lifespan] = [lifespan] if lifespan else []

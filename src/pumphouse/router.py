@@ -123,6 +123,7 @@ class Registry:
         """
         check_names(options, "a subscriber")
         descriptor = as_queue(queue)
+        check_middleware(options.get("middleware", ()), f"subscriber of {descriptor.name!r}: ")
         self._check_new(descriptor)
 
         def declare(function: Callable[P, R]) -> Handler[P, R]:

@@ -702,6 +702,13 @@ def test_what_is_no_middleware_is_refused_when_it_is_declared(wrong: Any, said: 
         async def handle(text: str) -> None: ...
 
 
+def test_middleware_is_a_list() -> None:
+    with pytest.raises(UsageError, match=r"^middleware is a list, not .*: middleware=\[…\]"):
+        App(middleware=one)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="subscriber of 'q': middleware is a list, not None"):
+        App().subscriber("q", middleware=None)  # type: ignore[arg-type]
+
+
 async def test_one_that_binds_is_another_for_each_subscription() -> None:
     seen: list[tuple[str | None, object]] = []
 

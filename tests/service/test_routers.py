@@ -230,6 +230,7 @@ def test_what_is_no_router_and_no_prefix() -> None:
     [
         ({"concurency": 3}, "a router has no option concurency; its options are batch"),
         ({"middleware": [3]}, "3 is no middleware"),
+        ({"middleware": 3}, r"middleware is a list, not 3: middleware=\[…\]"),
     ],
 )
 def test_defaults_that_can_not_be(options: dict[str, Any], says: str) -> None:

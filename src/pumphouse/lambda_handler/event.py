@@ -45,7 +45,8 @@ def records_of(event: object) -> dict[str, list[ReceivedMessage]]:
     if not isinstance(records, list) or not records:
         why = "its Records are empty" if records == [] else _described(event)
         raise UsageError(
-            f"this is no event of an SQS queue: it has no list of Records ({why}); is the function's trigger an SQS event source mapping?"
+            f"this is no event of an SQS queue: it has no list of Records ({why}); is the "
+            "function's trigger an SQS event source mapping?"
         )
     found: dict[str, list[ReceivedMessage]] = {}
     for number, record in enumerate(records):

@@ -85,6 +85,8 @@ def check_middleware(middleware: Sequence[object], where: str, *, batch: bool = 
 
     `where` begins the message: `"subscriber of 'orders': "`.
     """
+    if not isinstance(middleware, list | tuple):
+        raise UsageError(f"{where}middleware is a list, not {middleware!r}: middleware=[…]")
     for each in middleware:
         name = _name(each)
         if isinstance(each, type):
