@@ -425,6 +425,7 @@ OWN: list[dict[str, str]] = [
     {"Origin": "http://localhost:3000", "Sec-Fetch-Site": "cross-site"},
     {"Sec-Fetch-Site": "none"},
     {"Sec-Fetch-Site": "same-origin"},
+    {"Sec-Fetch-Site": "same-site"},
 ]
 
 
@@ -449,6 +450,19 @@ async def test_a_page_of_another_site_can_do_nothing(
     look = f"GET /_pumphouse/messages/plain/1 HTTP/1.1\r\nHost: x\r\n{lines}\r\n"
     assert (await ask(plain.port, look.encode())).status == 403
     assert _count(plain) == before
+
+
+@pytest.mark.parametrize("site", ["same-origin", "same-site"])
+async def test_a_page_whose_name_was_made_to_lead_here_reads_nothing(
+    plain: Served, site: str
+) -> None:
+    for path in ("/?Action=ListQueues", "/_pumphouse/messages/plain/1"):
+        request = (
+            f"GET {path} HTTP/1.1\r\nHost: evil.example:9324\r\nSec-Fetch-Site: {site}\r\n\r\n"
+        )
+        assert (await ask(plain.port, request.encode())).status == 403
+    by_hand = request.replace("Host: evil.example", "Host: a-container").replace(site, "none")
+    assert (await ask(plain.port, by_hand.encode())).status != 403
 
 
 @pytest.mark.parametrize("headers", OWN)

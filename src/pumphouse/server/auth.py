@@ -31,16 +31,23 @@ MAX_SKEW_SECONDS = 15 * 60
 def of_foreign_page(headers: Mapping[bytes, bytes]) -> bool:
     """Whether a browser sends a request for a page that is not of this machine.
 
-    Any page may send a form to a port of the machine that it is looked at on; browsers say whose it
-    is (`Origin`, and `Sec-Fetch-Site` where they send no origin), and no SDK says either.
+    Any page may send a form to a port of the machine that it is looked at on, and a page whose own
+    name is made to lead there may read the answer. Browsers say whose a page is (`Origin`, and
+    `Sec-Fetch-Site` where they send no origin); no SDK says either.
     """
-    origin = headers.get(b"origin")
-    if origin is None:
-        return headers.get(b"sec-fetch-site") == b"cross-site"
+    if (origin := headers.get(b"origin")) is not None:
+        return not _is_here(origin)
+    site = headers.get(b"sec-fetch-site", b"none")
+    if site == b"none":
+        return False
+    return site == b"cross-site" or not _is_here(b"//" + headers.get(b"host", b""))
+
+
+def _is_here(address: bytes) -> bool:
     try:
-        return not is_loopback(urlsplit(origin.decode("latin-1")).hostname or "")
+        return is_loopback(urlsplit(address.decode("latin-1")).hostname or "")
     except ValueError:
-        return True
+        return False
 
 
 class SignedRequest(Protocol):
