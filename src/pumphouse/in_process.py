@@ -22,6 +22,7 @@ from pumphouse.protocol.operations import CreateQueue, SendMessage
 from pumphouse.protocol.sns_operations import CreateTopic
 from pumphouse.running import Running
 from pumphouse.subscriber.decoding import encode_reply
+from pumphouse.subscriber.events import Handled
 from pumphouse.subscriber.queue import Queue, as_queue
 
 if TYPE_CHECKING:
@@ -78,17 +79,27 @@ class InProcessAccount(Account):
 
         Nothing moves when no subscribed queue has a message left (visible, delayed or in flight),
         no handler runs, and the runtime has nothing to settle. Messages in queues that nobody
-        subscribes to don't count. Raises `TimeoutError`, and says what is left, when that has not
-        come about after `limit_seconds` of virtual time: a message that always fails and has no
+        subscribes to don't count. Raises `TimeoutError`, and says what is left and what failed
+        last, when that has not come about after `limit_seconds` of virtual time: a message that always fails and has no
         dead-letter queue, for example.
         """
+        reasons: dict[str, str] = {}
+
+        def note(event: Handled) -> None:
+            if event.reason:
+                reasons[event.queue] = event.reason
+
+        stop = self._app.hooks.on(Handled, note)
         try:
             await self.clock.run_until(lambda: not any(self._left()), limit_seconds=limit_seconds)
         except TimeoutError:
-            left = "; ".join(self._left())
+            left = [*self._left(), *(f"the last of {name}: {why}" for name, why in reasons.items())]
             raise TimeoutError(
-                f"the app has not come to rest in {limit_seconds:g} virtual seconds: {left}"
+                f"the app has not come to rest in {limit_seconds:g} virtual seconds: "
+                + "; ".join(left)
             ) from None
+        finally:
+            stop()
 
     def _left(self) -> Iterator[str]:
         """What still moves, in words."""
