@@ -48,7 +48,7 @@ async def envelope(account: Account, version: str = "1", subject: str | None = N
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
-@pytest.mark.parametrize("subject", [None, "Subject"])
+@pytest.mark.parametrize("subject", [None, "Subject", "Grüße 件名"])
 async def test_what_the_account_signed(
     account: Account, clock: VirtualClock, version: str, subject: str | None
 ) -> None:
