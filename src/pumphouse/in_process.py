@@ -80,8 +80,8 @@ class InProcessAccount(Account):
         Nothing moves when no subscribed queue has a message left (visible, delayed or in flight),
         no handler runs, and the runtime has nothing to settle. Messages in queues that nobody
         subscribes to don't count. Raises `TimeoutError`, and says what is left and what failed
-        last, when that has not come about after `limit_seconds` of virtual time: a message that always fails and has no
-        dead-letter queue, for example.
+        last, when that has not come about after `limit_seconds` of virtual time: a message that
+        always fails and has no dead-letter queue, for example.
         """
         reasons: dict[str, str] = {}
 

@@ -196,7 +196,9 @@ def check_error_policy(policy: object) -> None:
 def describe(error: BaseException) -> str:
     """An exception in one line of at most 512 characters; of a group also the first that is in
     it."""
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    kind, text = type(error).__name__, str(error)
+    if not text.startswith(f"{kind}: "):  # some say their own name
+        text = f"{kind}: {text}" if text else kind
     if isinstance(error, BaseExceptionGroup):
         group: BaseExceptionGroup[BaseException] = error
         text = f"{text}: {describe(group.exceptions[0])}"
