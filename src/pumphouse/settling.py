@@ -10,6 +10,7 @@ again and what follows is for the callers to say. These schedule apart for a rea
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from pumphouse.backend import Backend
 from pumphouse.errors import OutcomeUnknownError, PumphouseError
@@ -24,6 +25,7 @@ from pumphouse.protocol.operations import (
     DeleteMessageBatchResult,
 )
 
+_id = attrgetter("id")
 _IDS = [str(number) for number in range(MAX_BATCH_ENTRIES)]
 
 Failures = dict[int, PumphouseError]
@@ -36,10 +38,7 @@ async def delete(backend: Backend, queue_url: str, handles: Sequence[str]) -> Fa
         await backend.execute(
             DeleteMessageBatch(
                 queue_url,
-                [
-                    DeleteMessageBatchRequestEntry(key, handle)
-                    for key, handle in zip(_IDS, handles, strict=False)
-                ],
+                list(map(DeleteMessageBatchRequestEntry, _IDS, handles)),
             )
         ),
         len(handles),
@@ -67,7 +66,7 @@ async def change_visibility(
 def _failures(
     answer: DeleteMessageBatchResult | ChangeMessageVisibilityBatchResult, count: int
 ) -> Failures:
-    confirmed = {entry.id for entry in answer.successful}
+    confirmed = set(map(_id, answer.successful))
     if not answer.failed and confirmed.issuperset(_IDS[:count]):
         return {}
     reasons = {

@@ -78,6 +78,8 @@ class Consumer:
         self._batch_timer: Timer | None = None
         self.exits = Exits(subscription, ready, backend, clock, hooks, stats, tasks, self._changed)
         self._lanes = self.exits.lanes
+        self._records = self.exits.attempts.records  # what is remembered of messages: often nothing
+        self._most_attempts = ready.max_attempts
         self.pump = Pump(
             backend, queue, ready.queue_url, clock, hooks, self, tasks, resolve=ready.resolve
         )
@@ -157,12 +159,12 @@ class Consumer:
             for delivery in arrived:
                 exits.release(delivery, unrun=True)
             return
-        attempts = exits.attempts
+        attempts, records = exits.attempts, self._records
         admitted: list[Delivery] = []
         for delivery in arrived:
             raw = delivery.raw
             attributes = raw.attributes
-            if attempts.records or attributes.get("ApproximateReceiveCount") != "1":
+            if records or attributes.get("ApproximateReceiveCount") != "1":
                 if attempts.is_done(raw.message_id):
                     exits.delete_done(delivery)
                     continue
@@ -274,12 +276,11 @@ class Consumer:
             exits.lose(delivery, "the lease ended before a handler was free")
             self._lanes.done(delivery)
             return False
-        if exits.attempts.records and exits.attempts.is_done(delivery.message_id):
+        if self._records and exits.attempts.is_done(delivery.message_id):
             exits.delete_done(delivery)  # an earlier receive was handled while this one waited
             self._lanes.done(delivery)
             return False
-        limit = self.ready.max_attempts
-        if limit is not None and delivery.attempt > limit:
+        if self._most_attempts is not None and delivery.attempt > self._most_attempts:
             exits.carry(delivery, f"{delivery.attempt - 1} attempts are used up")
             return False
         delivery.state = RUNNING  # it waited, and this is the way of most

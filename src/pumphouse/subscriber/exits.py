@@ -114,7 +114,8 @@ class Exits:
 
     def finish(self, delivery: Delivery, outcome: Outcome | Stopped) -> None:
         """Carry out what came of a handler."""
-        delivery.restored = None
+        if delivery.restored is not None:
+            delivery.restored = None
         del self.at_work[delivery]
         if self.stopping:
             self._changed()
@@ -165,9 +166,9 @@ class Exits:
         self.lanes.again(delivery)
 
     def _done(self, delivery: Delivery) -> None:
-        if self._monotonic() >= delivery.lease_until and not delivery.lease_lost:
+        if self._monotonic() >= delivery.lease_until or delivery.lease_lost:
             self._report_lost(delivery, "the handler took longer than the lease")
-        if delivery.lease_lost:  # it may have come again, and is not to be run again
+            # it may have come again, and is not to be run again
             self.attempts.done_unconfirmed(delivery.message_id)
         delivery.state = SETTLING  # it was running, and this is the way of most
         self.settlement.delete(delivery)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pumphouse.clock import Clock, Timer
-from pumphouse.subscriber.delivery import Delivery, Intent
+from pumphouse.subscriber.delivery import SETTLED, Delivery, Intent
 
 
 class Owner(Protocol):
@@ -43,9 +43,13 @@ class Schedule:
     def next_due(self) -> float | None:
         """When the earliest delivery that still matters is due."""
         heap = self._heap
-        while heap and not any(delivery.live for delivery in heap[0][2]):
+        while heap:
+            due, _, deliveries = heap[0]
+            for delivery in deliveries:
+                if delivery.state < SETTLED:
+                    return due
             heapq.heappop(heap)
-        return heap[0][0] if heap else None
+        return None
 
     def take(self, until: float) -> list[Delivery]:
         """The live deliveries that are due by `until`, earliest first."""

@@ -90,6 +90,7 @@ class Pump:
         self._pause: Timer | None = None
         self._stopped = False
         self._lost: deque[tuple[str, int]] = deque(maxlen=64)  # receives whose answers were lost
+        self._most = MAX_AUTO_POLLERS if queue.pollers == "auto" else queue.pollers
         self._worth = min(10, max(1, queue.prefetch))  # room that is worth a request
         self._exact = getattr(backend, "cancel_is_exact", False)
         self._receives: set[asyncio.Task[None]] = set()
@@ -101,7 +102,10 @@ class Pump:
 
     def kick(self) -> None:
         """Open the receives that are wanted now."""
-        while not self._stopped and self._pause is None and self._open < self._wanted():
+        if self._stopped or self._pause is not None:
+            return
+        # one at once, and one more for each that came back full
+        while self._open <= self._full and self._open < self._most:
             room = self._owner.room() - self._asked
             if room < self._worth and not (room > 0 and not self._open and self._owner.hungry()):
                 return
@@ -134,11 +138,6 @@ class Pump:
             waiter = asyncio.get_running_loop().create_future()
             self._closed.append(waiter)
             await waiter
-
-    def _wanted(self) -> int:
-        """How many receives at once: one, and one more for each that came back full."""
-        most = MAX_AUTO_POLLERS if self._queue.pollers == "auto" else self._queue.pollers
-        return min(most, 1 + self._full)
 
     async def _receive(self, most: int, attempt_id: str | None) -> None:
         messages: list[ReceivedMessage] = []

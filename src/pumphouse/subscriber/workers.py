@@ -33,10 +33,7 @@ class Workers(Generic[J, R]):
         unfinished: R,
     ) -> None:
         self.size = size
-        self._next_job = next_job
-        self._work = work
-        self._finish = finish
-        self._unfinished = unfinished
+        self._for_each_job = (next_job, work, finish, unfinished)
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle: list[asyncio.Future[None]] = []
         self._waking = False  # one worker is on its way; it wakes the next one if there is need
@@ -78,9 +75,10 @@ class Workers(Generic[J, R]):
         task = cast("asyncio.Task[None]", asyncio.current_task())
         loop = asyncio.get_running_loop()
         clean = self._context
+        next_job, work, finish, unfinished = self._for_each_job
         self._waking = False
         while not self._closed:
-            job = self._next_job(task)
+            job = next_job(task)
             if job is None:
                 waiter = loop.create_future()
                 self._idle.append(waiter)
@@ -89,11 +87,11 @@ class Workers(Generic[J, R]):
                 continue
             if not self._waking:
                 self.wake()
-            result = self._unfinished
+            result = unfinished
             try:
-                result = await self._work(job)
+                result = await work(job)
             finally:
-                self._finish(job, result)
+                finish(job, result)
             if task.cancelling() or contextvars.copy_context() != clean:
                 return
 
