@@ -214,6 +214,25 @@ def test_an_endpoint_is_asked_told_and_let_go(
     receiver.wait(4)
 
 
+def test_links_lead_to_the_region_of_their_topic(served: Served, receiver: Receiver) -> None:
+    sns = sns_client(served.url, region="eu-west-1")
+    topic = sns.create_topic(Name="afar")["TopicArn"]
+    sns.subscribe(TopicArn=topic, Protocol="http", Endpoint=receiver.url)
+    status, _ = get(json.loads(receiver.wait(1)[1])["SubscribeURL"])
+    assert status == 200
+    sns.publish(TopicArn=topic, Message="m")
+    status, _ = get(json.loads(receiver.wait(2)[1])["UnsubscribeURL"])
+    assert status == 200
+    assert sns.list_subscriptions_by_topic(TopicArn=topic)["Subscriptions"] == []
+    pem = json.loads(receiver.came[1][1])["SigningCertURL"]
+    assert get(pem)[0] == 200
+    status, _ = get(json.loads(receiver.wait(3)[1])["SubscribeURL"])
+    assert status == 200
+    assert len(sns.list_subscriptions_by_topic(TopicArn=topic)["Subscriptions"]) == 1
+    sns.delete_topic(TopicArn=topic)
+    sns.close()
+
+
 def test_a_delivery_is_tried_again(sns: Any, receiver: Receiver, topic: str) -> None:
     at_once = {
         "healthyRetryPolicy": {

@@ -163,7 +163,7 @@ class Account:
         self.ledger = Ledger(ledger_room)
         self.faults = Faults(self.clock, _ACTIONS, self._expire_handle)
         self.move_tasks = moves.MoveTasks()
-        self.topics = Topics(self.clock, deliver)
+        self.topics = Topics(self.clock, deliver, region)
         self._numbers = itertools.count(1)
         # Shaped like a random UUID, and made without the cost of one.
         seed = secrets.token_hex(9)

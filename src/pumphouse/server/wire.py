@@ -302,18 +302,20 @@ class Endpoint:
         return _speaks(request).error(fault("RequestEntityTooLarge", words), self._next_id())
 
     def _scope(self, request: Request) -> Backend:
-        """The backend of the region that the credential scope names."""
+        """The backend of the region that the credential scope names, or the path of a link."""
         claim = request.headers.get(b"authorization", b"").partition(b",")[0]
-        found = self._scopes.get(claim)
+        found = self._scopes.get(claim) if claim else None
         if found is None:
-            found = self._backend
             parts = claim.split(b"/")
             region = parts[2].decode("latin-1") if len(parts) == 5 else ""
+            region = region or request.path.strip("/")
+            found = self._backend
             if isinstance(found, Scoped) and region and region_of_host(region) == region:
                 found = found.within(region=region)
             if len(self._scopes) >= _MAX_SCOPES:
                 self._scopes.clear()
-            self._scopes[claim] = found
+            if claim:
+                self._scopes[claim] = found
         return found
 
     async def _execute(self, backend: Backend, operation: Operation[Any]) -> Result:

@@ -43,11 +43,13 @@ class Topics:
     """The SNS half of an account, for all regions and account ids.
 
     `base_url` is where the URLs in notifications lead (to unsubscribe, to confirm, to the
-    certificate); "" is AWS's own address of the topic's region. `undelivered` has the latest
-    messages that came to nothing, the oldest first.
+    certificate); those of another region than `region` name theirs in the path. "" is AWS's own
+    address of the topic's region. `undelivered` has the latest messages that came to nothing, the
+    oldest first.
     """
 
-    def __init__(self, clock: Clock, deliver: Deliver | None) -> None:
+    def __init__(self, clock: Clock, deliver: Deliver | None, region: str) -> None:
+        self._home = region
         self.subscriptions: dict[str, Subscription] = {}
         self.known_queues: dict[str, Queue] = {}
         """Queues that were delivered to, by ARN: not more than `KNOWN_QUEUES`."""
@@ -97,7 +99,9 @@ class Topics:
 
     def url(self, region: str) -> str:
         """Where SNS is, for the links in notifications."""
-        return self.base_url or f"https://{aws_host('sns', region)}"
+        if not self.base_url:
+            return f"https://{aws_host('sns', region)}"
+        return self.base_url if region == self._home else f"{self.base_url}/{region}"
 
     async def aclose(self) -> None:
         """Stop the deliveries that are under way."""
