@@ -24,7 +24,8 @@ from anyio import to_thread
 from pumphouse.errors import PumphouseError, UsageError
 from pumphouse.model import Receipt
 from pumphouse.sink.chains import in_order
-from pumphouse.sink.dead_letters import DeadLetterLine, is_at, lock, try_lock
+from pumphouse.sink.letter import DeadLetterLine
+from pumphouse.sink.letter_files import is_at, lock, try_lock
 
 MAX_LINE_BYTES = 16_777_216
 """A longer line is no dead letter: 1 MiB of a message takes less, however it is escaped."""

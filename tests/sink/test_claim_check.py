@@ -36,7 +36,7 @@ from pumphouse.protocol.operations import (
     SendMessageBatch,
 )
 from pumphouse.sink import Sink
-from pumphouse.sink.dead_letters import DeadLetter
+from pumphouse.sink.letter import DeadLetter
 from support.sending import outcomes
 
 from .conftest import MakeSink

@@ -32,7 +32,8 @@ from pumphouse.protocol.operations import (
     SendMessageBatch,
 )
 from pumphouse.replay import Replayed, replay
-from pumphouse.sink.dead_letters import DeadLetter, DeadLetterLine, DirectoryKeeper
+from pumphouse.sink.dead_letters import DirectoryKeeper
+from pumphouse.sink.letter import DeadLetter, DeadLetterLine
 from support.sending import bodies, outcomes
 
 from .conftest import MakeSink
@@ -361,7 +362,7 @@ async def test_a_path_that_is_not_there_is_one_clear_error(tmp_path: Path) -> No
 async def test_files_are_followed_by_new_ones_when_they_are_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pumphouse.sink.dead_letters.MAX_FILE_BYTES", 1_000)
+    monkeypatch.setattr("pumphouse.sink.letter_files.MAX_FILE_BYTES", 1_000)
     keeper = DirectoryKeeper(tmp_path, "https://sqs.us-east-1.amazonaws.com/1/my/../queue")
     for n in range(10):
         await keeper.take([DeadLetter("q", "refused", NetworkError("no"), 1, 0.0, str(n))])

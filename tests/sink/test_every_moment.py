@@ -18,7 +18,7 @@ from pumphouse.errors import OutcomeUnknownError, PumphouseError
 from pumphouse.model import Receipt
 from pumphouse.protocol.operations import CreateQueue
 from pumphouse.sink import Sink
-from pumphouse.sink.dead_letters import DeadLetter
+from pumphouse.sink.letter import DeadLetter
 from support.stormy import StormyBackend
 
 POLICY = RetryPolicy(base_seconds=0.05, cap_seconds=1, max_attempts=5, budget_seconds=20)

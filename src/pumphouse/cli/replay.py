@@ -16,7 +16,7 @@ from pumphouse.http import connect
 from pumphouse.model import Receipt
 from pumphouse.replay import Replayed, replay
 from pumphouse.sink import Sink
-from pumphouse.sink.dead_letters import DeadLetterLine
+from pumphouse.sink.letter import DeadLetterLine
 
 _SHOWN = 10
 

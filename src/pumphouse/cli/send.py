@@ -28,7 +28,7 @@ from pumphouse.signals import Signals
 from pumphouse.sink import Sink
 from pumphouse.sink.batcher import kind_of
 from pumphouse.sink.chains import in_order
-from pumphouse.sink.dead_letters import DeadLetter
+from pumphouse.sink.letter import DeadLetter
 from pumphouse.sink.outgoing import attribute_values
 
 

@@ -1,144 +1,32 @@
 """The end of the road: what is kept of a message that failed for good, and where.
 
-A target is a callback, another queue, or a directory of JSON lines. A directory's lines can be sent
-again with `replay.py`. A write to it is one append, synced, under a lock that replay takes too.
+A target is a callback, another queue, or a directory of JSON lines (`letter_files.py`), which can
+be sent again with `replay.py`. Letters of one group are kept in the order in which they failed.
 """
 
 from __future__ import annotations
 
-import base64
+import asyncio
 import inspect
 import logging
-import os
 import re
+import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-import msgspec
-from anyio import to_thread
-
-from pumphouse.addressing import Topic
-from pumphouse.clock import Clock, timeout
-from pumphouse.errors import MessageTooLargeError, PumphouseError, ServiceError
+from pumphouse.clock import Clock, Timer, timeout
+from pumphouse.errors import MessageTooLargeError, PumphouseError
 from pumphouse.protocol.attributes import MAX_ATTRIBUTES, forbidden_character
-from pumphouse.protocol.operations import Attributes, MessageAttributeValue
+from pumphouse.protocol.operations import MessageAttributeValue
+from pumphouse.sink.letter import DeadLetter
+from pumphouse.sink.letter_files import LetterFiles
 from pumphouse.sink.outgoing import Outgoing
 
 _log = logging.getLogger("pumphouse.sink")
-
-MAX_FILE_BYTES = 67_108_864
-"""A directory's file is followed by the next one at this size (64 MiB)."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A message that failed for good, as it went over the wire, and why.
-
-    `queue` is where it was to go: a topic where `to_topic` is True.
-
-    `kind` is the word for the failure: `refused`, `config_errors`, `too_large`, `throttled`,
-    `transient`, `unreachable`, or `unknown` (it may be in the queue). `at` is in seconds since the
-    epoch.
-    """
-
-    queue: str
-    kind: str
-    error: PumphouseError
-    attempts: int
-    at: float
-    body: str
-    attributes: Attributes | None = None
-    id: str | None = None
-    tenant: str | None = None
-    source: str | None = None
-    group_id: str | None = None
-    deduplication_id: str | None = None
-    replay_id: str | None = None
-    delay: int | None = None
-    to_topic: bool = False
-    subject: str | None = None
-    message_structure: str | None = None
-
-    def to_json(self) -> bytes:
-        """One line of a directory."""
-        error: dict[str, Any] = {"class": type(self.error).__name__, "message": str(self.error)}
-        if isinstance(self.error, ServiceError):
-            error |= {"code": self.error.code, "status": self.error.status}
-        line: dict[str, Any] = {
-            "v": 1,
-            "at": datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds"),
-            "queue": self.queue,
-            "kind": self.kind,
-            "error": error,
-            "attempts": self.attempts,
-            "id": self.id,
-            "tenant": self.tenant,
-            "source": self.source,
-            "group_id": self.group_id,
-            "deduplication_id": self.deduplication_id,
-            "replay_id": self.replay_id,
-            "delay": self.delay,
-            "body": self.body,
-            "attributes": {
-                name: {"type": value.data_type, "text": value.string_value}
-                if value.binary_value is None
-                else {
-                    "type": value.data_type,
-                    "base64": base64.b64encode(value.binary_value).decode(),
-                }
-                for name, value in (self.attributes or {}).items()
-            },
-        }
-        if self.to_topic:
-            line |= {
-                "to_topic": True,
-                "subject": self.subject,
-                "message_structure": self.message_structure,
-            }
-        return msgspec.json.encode(line) + b"\n"
-
-
-class _AttributeLine(msgspec.Struct):
-    type: str
-    text: str | None = None
-    base64: bytes | None = None
-
-
-class DeadLetterLine(msgspec.Struct):
-    """A line of a directory, read back; what it says about the failure is for people."""
-
-    v: int
-    queue: str
-    kind: str
-    body: str
-    attributes: dict[str, _AttributeLine] = {}
-    id: str | None = None
-    tenant: str | None = None
-    source: str | None = None
-    group_id: str | None = None
-    deduplication_id: str | None = None
-    replay_id: str | None = None
-    delay: int | None = None
-    to_topic: bool = False
-    subject: str | None = None
-    message_structure: str | None = None
-
-    @property
-    def destination(self) -> str | Topic:
-        """Where it was to go."""
-        return Topic(self.queue) if self.to_topic else self.queue
-
-    def message_attributes(self) -> dict[str, MessageAttributeValue]:
-        return {
-            name: MessageAttributeValue(line.type, line.text, line.base64)
-            for name, line in self.attributes.items()
-        }
-
 
 Callback = Callable[[DeadLetter], Awaitable[None] | None]
 DeadLetterTarget = Callback | str | Path
@@ -157,7 +45,11 @@ class Keeper(Protocol):
 
 class DeadLetters:
     """Hands what failed for good to a keeper. What goes wrong there is logged and counted: the
-    callers get their own errors either way."""
+    callers get their own errors either way.
+
+    Letters of one group wait for those before them, and for nothing else. Each has
+    `timeout_seconds` to be kept, once it is its turn.
+    """
 
     def __init__(
         self,
@@ -172,46 +64,126 @@ class DeadLetters:
         self._to_topic = to_topic
         self._keeper = keeper
         self._clock = clock
-        self.timeout_seconds = timeout_seconds
+        self._timeout_seconds = timeout_seconds
+        self._last: dict[str, asyncio.Future[None]] = {}  # of each group: done when it was kept
+        self._ending = False
+        self._scopes: dict[asyncio.Timeout, Timer | None] = {}
         self.counts: Counter[str] = Counter()
+
+    @property
+    def timeout_seconds(self) -> float:
+        """How long a letter may take to be kept. Once it is set anew, as the sink is being closed,
+        whatever is under way or comes later ends within it, waiting for others included."""
+        return self._timeout_seconds
+
+    @timeout_seconds.setter
+    def timeout_seconds(self, seconds: float) -> None:
+        self._timeout_seconds = seconds
+        self._ending = True
+        for scope in self._scopes:
+            self._end(scope)
 
     async def take(self, failed: Sequence[tuple[Outgoing, PumphouseError, str]]) -> None:
         """Keep messages, each with its error and the word for it."""
-        letters = [
-            DeadLetter(
-                queue=self._queue,
-                kind=kind,
-                error=error,
-                attempts=message.tries,
-                at=self._clock.now(),
-                body=message.body,
-                attributes=message.attributes,
-                id=message.id,
-                tenant=message.tenant or None,
-                source=message.source,
-                group_id=message.group_id,
-                deduplication_id=message.deduplication_id,
-                replay_id=message.replay_id,
-                delay=message.delay,
-                to_topic=self._to_topic,
-                subject=message.subject,
-                message_structure=message.message_structure,
-            )
-            for message, error, kind in failed
-        ]
+        letters = [self._letter(message, error, kind) for message, error, kind in failed]
+        one_by_one = [letters] if self._keeper.together else [[each] for each in letters]
         kept = 0
         try:
-            async with timeout(self._clock, self.timeout_seconds):
-                for some in [letters] if self._keeper.together else [[each] for each in letters]:
-                    try:
-                        await self._keeper.take(some)
-                        kept += len(some)
-                    except Exception:
-                        _log.exception("%s: a dead letter could not be kept", self._queue)
+            async with (
+                self._until_the_end(),
+                self._in_turn({letter.group_id for letter in letters if letter.group_id}),
+            ):
+                for some in one_by_one:
+                    kept += await self._keep(some)
         except TimeoutError:
             _log.error("%s: dead letters could not be kept in time", self._queue)
-        self.counts["dead_lettered"] += kept
-        self.counts["dead_letters_failed"] += len(letters) - kept
+        finally:
+            self.counts["dead_lettered"] += kept
+            self.counts["dead_letters_failed"] += len(letters) - kept
+
+    async def _keep(self, letters: Sequence[DeadLetter]) -> int:
+        """Keep some letters, and those that can be kept where not all of them can; how many."""
+        task = asyncio.current_task()
+        cancelled = task.cancelling() if task else 0
+        scope: asyncio.Timeout | None = None
+        try:
+            async with timeout(self._clock, self._timeout_seconds) as scope:
+                await self._keeper.take(letters)
+            return len(letters)
+        except asyncio.CancelledError:
+            if task is None or task.cancelling() > cancelled:
+                raise
+            _log.exception("%s: a dead letter could not be kept", self._queue)
+        except Exception:
+            if scope is not None and scope.expired():
+                _log.error("%s: a dead letter could not be kept in time", self._queue)
+            elif len(letters) == 1:
+                _log.exception("%s: a dead letter could not be kept", self._queue)
+            else:
+                return sum([await self._keep([letter]) for letter in letters])
+        return 0
+
+    @asynccontextmanager
+    async def _in_turn(self, groups: Iterable[str]) -> AsyncIterator[None]:
+        """Once the letters that came before, of any of these groups, are kept or given up."""
+        loop = asyncio.get_running_loop()
+        mine: asyncio.Future[None] = loop.create_future()
+        before = {last for group in groups if (last := self._last.get(group)) is not None}
+        self._last.update(dict.fromkeys(groups, mine))
+        try:
+            if waiting := {each for each in before if each.get_loop() is loop}:
+                await asyncio.wait(waiting)
+            yield
+        finally:
+            mine.set_result(None)
+            for group in groups:
+                if self._last.get(group) is mine:
+                    del self._last[group]
+
+    @asynccontextmanager
+    async def _until_the_end(self) -> AsyncIterator[None]:
+        """Raises `TimeoutError` when the sink is being closed and the time for that is up."""
+        async with asyncio.timeout(None) as scope:
+            self._scopes[scope] = None
+            if self._ending:
+                self._end(scope)
+            try:
+                yield
+            finally:
+                if (timer := self._scopes.pop(scope)) is not None:
+                    timer.cancel()
+
+    def _end(self, scope: asyncio.Timeout) -> None:
+        def over() -> None:
+            if scope in self._scopes:
+                scope.reschedule(asyncio.get_running_loop().time())
+
+        if (timer := self._scopes[scope]) is not None:
+            timer.cancel()
+        self._scopes[scope] = self._clock.call_later(self._timeout_seconds, over)
+
+    def _letter(self, message: Outgoing, error: PumphouseError, kind: str) -> DeadLetter:
+        trace = (message.system_attributes or {}).get("AWSTraceHeader")
+        return DeadLetter(
+            queue=self._queue,
+            kind=kind,
+            error=error,
+            attempts=message.tries,
+            at=self._clock.now(),
+            body=message.body,
+            attributes=message.attributes,
+            id=message.id,
+            tenant=message.tenant or None,
+            source=message.source,
+            group_id=message.group_id,
+            deduplication_id=message.deduplication_id,
+            replay_id=message.replay_id,
+            delay=message.delay,
+            to_topic=self._to_topic,
+            subject=message.subject,
+            message_structure=message.message_structure,
+            trace_header=trace.string_value if trace else None,
+        )
 
 
 class CallbackKeeper:
@@ -230,71 +202,58 @@ class CallbackKeeper:
 
 
 class DirectoryKeeper:
-    """Appends lines to files of a directory, which is made if need be: one file for each process
-    and time of start, a new one every 64 MiB."""
+    """Appends lines to files of a directory, in a thread that nobody has to wait for: neither who
+    gives a letter up after its time, nor the end of the process."""
 
     together = True
 
     def __init__(self, directory: Path, queue: str) -> None:
-        self.directory = directory
-        self._queue = re.sub(r"[^A-Za-z0-9_.-]+", "-", queue.rstrip("/").rpartition("/")[2])
-        self._path: Path | None = None
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "-", queue.rstrip("/").rpartition("/")[2])
+        self._files = LetterFiles(directory, name)
+        self._writing: asyncio.Future[None] | None = None
 
     async def take(self, letters: Sequence[DeadLetter]) -> None:
-        await to_thread.run_sync(self._append, b"".join(letter.to_json() for letter in letters))
-
-    def _append(self, lines: bytes) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        while True:
-            if self._path is None:
-                stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-                self._path = self.directory / f"{self._queue}.{stamp}.{os.getpid()}.jsonl"
-            with self._path.open("ab") as file:
-                lock(file.fileno())
-                size = os.fstat(file.fileno()).st_size
-                if not is_at(self._path, file.fileno()) or size >= MAX_FILE_BYTES:
-                    self._path = None  # a replay has taken the file away, or it is full
-                    continue
-                file.write(lines)
-                file.flush()
-                os.fsync(file.fileno())
-                return
+        lines = b"".join(letter.to_json() for letter in letters)
+        loop = asyncio.get_running_loop()
+        while (
+            (writing := self._writing) is not None
+            and writing.get_loop() is loop
+            and not writing.done()
+        ):
+            await asyncio.wait({writing})
+        self._writing = _apart(partial(self._files.append, lines))
+        await asyncio.shield(self._writing)
 
 
-def is_at(path: Path, opened: int) -> bool:
-    """Whether an open file is still the one that has this name."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(opened))
-    except FileNotFoundError:
-        return False
+def _apart(work: Callable[[], None]) -> asyncio.Future[None]:
+    """Do something in a thread of its own, which ends with the process."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
 
+    def settle(error: Exception | None) -> None:
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+            done.exception()  # whoever waited may have gone
 
-def lock(file: int) -> None:
-    """Hold the file's lock until it is closed, where the system has such locks."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: replay asks that writers be stopped
-        return
-    fcntl.flock(file, fcntl.LOCK_EX)
+    def run() -> None:
+        failure: Exception | None = None
+        try:
+            work()
+        except Exception as error:
+            failure = error
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, failure)
 
-
-def try_lock(file: int) -> bool:
-    """Hold the file's lock until it is closed; False where somebody else does."""
-    try:
-        import fcntl
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    threading.Thread(target=run, name="pumphouse dead letters", daemon=True).start()
+    return done
 
 
 class QueueKeeper:
     """Sends on to another queue, with the reason in attributes where there is room for them."""
 
-    together = False  # one after the other: letters of one group keep their order
+    together = False
 
     def __init__(self, send: Callable[..., Awaitable[object]], *, fifo: bool) -> None:
         self._send = send
@@ -315,7 +274,11 @@ class QueueKeeper:
             if group is None and self._fifo:
                 group = f"{letter.tenant or ''}/{letter.source or ''}"
             send = partial(
-                self._send, letter.body, id=letter.deduplication_id or letter.id, group_id=group
+                self._send,
+                letter.body,
+                id=letter.deduplication_id or letter.id,
+                group_id=group,
+                trace_header=letter.trace_header,
             )
             try:
                 await send(attributes=attributes)
