@@ -1,9 +1,9 @@
 """The account's signature under notifications, so that verification can be tried out.
 
-The key and its certificate are made when the first signature is wanted, with `cryptography` (the
-extra `pumphouse[sns]`). What is signed, and with which digest, is AWS's ("Verifying the signatures
-of Amazon SNS messages" in the developer guide): version 1 is SHA-1, version 2 SHA-256, both with
-RSA and PKCS #1 v1.5.
+The key is made when the first signature is wanted, with `cryptography` (the extra
+`pumphouse[sns]`), once for all accounts of a process, as that takes a while. What is signed, and
+with which digest, is AWS's ("Verifying the signatures of Amazon SNS messages" in the developer
+guide): version 1 is SHA-1, version 2 SHA-256, both with RSA and PKCS #1 v1.5.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import base64
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pumphouse.clock import Clock
@@ -46,8 +47,15 @@ def string_to_sign(fields: Mapping[str, Any]) -> bytes:
     ).encode(errors="surrogatepass")
 
 
+@cache
+def _key() -> RSAPrivateKey:
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    return rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
+
+
 class Signer:
-    """Signs with one key, which it makes when it is first needed."""
+    """Signs with the key, under a certificate of its own, which is made when it is first needed."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -76,17 +84,16 @@ class Signer:
         return self._certificate
 
     def _made(self) -> RSAPrivateKey | None:
-        """The key, made now; None without `cryptography`."""
+        """The key, with its certificate made now; None without `cryptography`."""
         if self._missing:
             return None
         try:
             from cryptography import x509
             from cryptography.hazmat.primitives import hashes, serialization
-            from cryptography.hazmat.primitives.asymmetric import rsa
         except ImportError:
             self._missing = True
             return None
-        key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
+        key = _key()
         name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sns.amazonaws.com")])
         now = datetime.fromtimestamp(self._clock.now(), UTC)
         certificate = (
