@@ -43,6 +43,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 MAX_BODY_BYTES = 2_097_152
 """The largest request that is read: a message of 256 KiB, every byte of it escaped, and more."""
+MAX_AGE_SECONDS = 4500.0
+"""How old a document may be: SNS tries for an hour at most, and clocks differ."""
 ANSWER_SECONDS = 14.0
 """How long a handler may take: SNS waits 15 seconds for an answer."""
 
@@ -62,6 +64,8 @@ class SnsEndpoint:
     - `verify`: whether signatures are verified; `verifier` is who does, by default the app's or one
       that fetches SNS's certificates. Raw delivery is not signed, so it is refused while this is
       on.
+    - `max_age_seconds`: how old a verified document may be, so that one that was seen on its way
+      can't be sent again for ever; None for any age.
     - `confirm`: whether subscriptions are confirmed, over `backend`, which is the app's own where
       none is given.
     - `max_concurrency`: how many requests are verified and handled at once; what comes beyond is
@@ -83,6 +87,7 @@ class SnsEndpoint:
         backend: Backend | None = None,
         verify: bool = True,
         verifier: Verifier | None = None,
+        max_age_seconds: float | None = MAX_AGE_SECONDS,
         confirm: bool = True,
         max_concurrency: int = 100,
         max_body_bytes: int = MAX_BODY_BYTES,
@@ -99,6 +104,8 @@ class SnsEndpoint:
             raise UsageError("no topic may deliver; name one, with its handler")
         if max_concurrency < 1 or max_body_bytes < 1 or not answer_seconds > 0:
             raise UsageError("max_concurrency, max_body_bytes and answer_seconds are above 0")
+        if max_age_seconds is not None and not max_age_seconds > 0:
+            raise UsageError("max_age_seconds is above 0, or None")
         verifier = verifier or app.sns_verifier
         if verify and verifier is None:
             from pumphouse.http.fetch import fetch
@@ -108,6 +115,7 @@ class SnsEndpoint:
         self._topics = dict(topics)
         self._backend = backend
         self._verifier = verifier if verify else None
+        self._max_age_seconds = max_age_seconds
         self._confirm = confirm
         self._most = max_concurrency
         self._max_body_bytes = max_body_bytes
@@ -175,7 +183,7 @@ class SnsEndpoint:
             if document.topic_arn not in self._topics:
                 return 403, f"the topic {document.topic_arn} is not expected here"
             if self._verifier is not None:
-                await self._verifier.verify(document)
+                await self._verifier.verify(document, max_age_seconds=self._max_age_seconds)
             return await self._signed(document)
         except SignatureError as error:
             return 403, str(error)

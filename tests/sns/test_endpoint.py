@@ -216,6 +216,32 @@ async def test_what_is_refused(recorded: Recorded) -> None:
         assert (await ask(wrong, confirmation))[0] == 403, "no such token"
 
 
+async def test_what_was_seen_on_its_way_can_not_be_sent_again_for_ever(
+    recorded: Recorded, clock: VirtualClock
+) -> None:
+    await recorded.confirmed()
+    got: list[str] = []
+
+    async def handle(body: str) -> None:
+        got.append(body)
+
+    app, handler = app_with(handle)
+    mine = verifier(recorded.account)
+    endpoint = SnsEndpoint(app, {ARN: handler}, verifier=mine)
+    lenient = SnsEndpoint(app, {ARN: handler}, verifier=mine, max_age_seconds=None)
+    body = (await recorded.published('"once"')).body
+    async with app.running(recorded.account):
+        await clock.advance(3600)
+        assert (await ask(endpoint, body))[0] == 200
+        await clock.advance(901)
+        status, text = await ask(endpoint, body)
+        assert (status, "4501 s old" in text) == (403, True)
+        assert (await ask(lenient, body))[0] == 200
+    assert len(got) == 2
+    with pytest.raises(UsageError, match="max_age_seconds is above 0, or None"):
+        SnsEndpoint(app, {ARN: handler}, verifier=mine, max_age_seconds=0)
+
+
 async def test_no_certificate_now_is_tried_again(recorded: Recorded) -> None:
     await recorded.confirmed()
 

@@ -281,3 +281,27 @@ def _shown(kind: str, value: str) -> Any:
     fields: dict[str, Any] = dict.fromkeys(("Type", "MessageId", "TopicArn", "Message"), "")
     fields |= {"Timestamp": "", "MessageAttributes": {"a": {"Type": kind, "Value": value}}}
     return read(json.dumps(fields)).message_attributes
+
+
+async def test_a_document_is_good_for_a_while(account: Account, clock: VirtualClock) -> None:
+    document = read(await envelope(account))
+    verifier = Verifier(Fetcher(account), clock=clock)
+    await clock.advance(3600)
+    await verifier.verify(document, max_age_seconds=3600)
+    await clock.advance(1)
+    with pytest.raises(SignatureError, match="the document is 3601 s old, and 3600 s are allowed"):
+        await verifier.verify(document, max_age_seconds=3600)
+    await verifier.verify(document)
+
+
+@pytest.mark.parametrize("timestamp", ["", "yesterday", "99999-01-01T00:00:00Z"])
+async def test_a_document_of_no_time(
+    account: Account, monkeypatch: pytest.MonkeyPatch, timestamp: str
+) -> None:
+    path = "pumphouse.account.topics.envelope.timestamp"
+    monkeypatch.setattr(path, lambda _: timestamp)  # signed all the same
+    document = read(await envelope(account))
+    verifier = Verifier(Fetcher(account), clock=account.clock)
+    await verifier.verify(document)
+    with pytest.raises(SignatureError, match="is none"):
+        await verifier.verify(document, max_age_seconds=3600)

@@ -14,6 +14,7 @@ import base64
 import binascii
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
@@ -69,9 +70,12 @@ class Verifier:
         self._known: OrderedDict[str, _Certificate] = OrderedDict()
         self._asked: dict[str, asyncio.Lock] = {}
 
-    async def verify(self, document: Notification) -> None:
-        """Return if SNS signed the document. Raises `SignatureError` if not, and what `fetch`
-        raises where the certificate can't be had now."""
+    async def verify(self, document: Notification, *, max_age_seconds: float | None = None) -> None:
+        """Return if SNS signed the document, not longer ago than `max_age_seconds`.
+
+        Raises `SignatureError` if not, and what `fetch` raises where the certificate can't be had
+        now.
+        """
         version = document.signature_version
         if not document.signature or not document.signing_cert_url:
             raise SignatureError(
@@ -98,6 +102,13 @@ class Verifier:
             certificate.key.verify(signature, signed_text(document), PKCS1v15(), digest)
         except InvalidSignature:
             raise SignatureError("the signature is not that of this document") from None
+        if max_age_seconds is not None:
+            age = now - _signed_at(document)
+            if age > max_age_seconds:
+                raise SignatureError(
+                    f"the document is {age:.0f} s old, and {max_age_seconds:g} s are allowed: it "
+                    "was sent before, or the clock here is fast"
+                )
 
     def check_url(self, url: str) -> str:
         """The URL of a certificate, if it may be fetched. Raises `SignatureError`."""
@@ -139,6 +150,13 @@ class Verifier:
 
     def __repr__(self) -> str:
         return f"<Verifier: {len(self._known)} certificates>"
+
+
+def _signed_at(document: Notification) -> float:
+    try:
+        return datetime.fromisoformat(document.timestamp).timestamp()
+    except (ValueError, OverflowError):
+        raise SignatureError(f"the time {document.timestamp!r} is none") from None
 
 
 def signed_text(document: Notification) -> bytes:
