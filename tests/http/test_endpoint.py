@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import botocore.loaders
 import botocore.session
 import pytest
 
@@ -16,6 +17,7 @@ from support.fault_server import FaultServer
 
 pytestmark = pytest.mark.usefixtures("aws_files")
 KEYS = Keys("AKIDEXAMPLE", "secret")
+_LOADER = botocore.loaders.create_loader()
 
 
 def configured(region: str | None = None, endpoint_url: str | None = None, profile=None):
@@ -28,7 +30,9 @@ def url(configuration: Configuration, hint: str = "") -> tuple[str, str]:
 
 
 def by_botocore(region: str) -> str:
-    client = botocore.session.Session().create_client(
+    session = botocore.session.Session()
+    session.register_component("data_loader", _LOADER)  # which keeps what it has loaded
+    client = session.create_client(
         "sqs", region_name=region, aws_access_key_id="a", aws_secret_access_key="b"
     )
     heard: list[str] = []

@@ -105,11 +105,17 @@ def _as_query(model: Any) -> Any:
     return model
 
 
+# Loading a model takes longer than most tests; loaders keep what they have loaded.
+_LOADERS = {
+    "json": Loader(include_default_search_paths=True),
+    "query": _OlderLoader(include_default_search_paths=True),
+}
+
+
 def client(protocol: str, **options: Any) -> BaseClient:
     """An SQS client of botocore that speaks "json" or "query"; MD5s are checked as always."""
     session = botocore.session.Session()
-    if protocol == "query":
-        session.register_component("data_loader", _OlderLoader(include_default_search_paths=True))
+    session.register_component("data_loader", _LOADERS[protocol])
     options.setdefault("region_name", "us-east-1")
     options.setdefault("aws_access_key_id", "AKIDEXAMPLE")
     options.setdefault("aws_secret_access_key", "secret")
