@@ -255,6 +255,8 @@ async def test_an_access_policy_is_kept_and_taken_away(account: Account, make: M
         json.dumps({"Version": "2012-10-17", "Statement": {**STATEMENT, "Dummy": 1}}),
         json.dumps({"Version": "2012-10-17", "Statement": {"Effect": "Allow"}}),
         json.dumps({"Version": "2012-10-17", "Statement": [{**STATEMENT, "Effect": "Maybe"}]}),
+        json.dumps({"Statement": [{**STATEMENT, "Condition": {"N": {"a": float("inf")}}}]}),
+        json.dumps({"Statement": [{**STATEMENT, "Condition": {"a": 0}}]}).replace("0", "1e999"),
         "[" * 100_000,
     ],
 )

@@ -254,7 +254,10 @@ def _policy(name: str, text: str) -> str:
             f"{len(statements)} statements were found in the submitted policy, "
             f"max allowed is {MAX_POLICY_STATEMENTS}",
         )
-    return json.dumps(policy, separators=(",", ":"), ensure_ascii=False)
+    try:
+        return json.dumps(policy, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except ValueError:  # NaN and Infinity, which Python reads and JSON does not have
+        raise _invalid(name) from None
 
 
 def _text(name: str, text: str) -> str:

@@ -403,3 +403,50 @@ def test_any_json_is_compiled_or_refused(value: Any) -> None:
             compile_policy(json.dumps(value), scope)
         except BadPatternError as error:
             assert str(error)  # noqa: PT017
+
+
+# --- texts of JSON ------------------------------------------------------------------------------
+
+_PLACES = [
+    '{{"a":[{0}]}}',
+    '{{"a":[{{"numeric":["=",{0}]}}]}}',
+    '{{"a":[{{"numeric":[">",{0}]}}]}}',
+    '{{"a":[{{"anything-but":{0}}}]}}',
+    '{{"a":[{{"anything-but":[{0}]}}]}}',
+    '{{"a":[{0},{0}],"b":["x",{0}]}}',
+]
+
+
+@pytest.mark.parametrize("place", _PLACES)
+@pytest.mark.parametrize(
+    "number", ["1e400", "-1e400", "1E+9999", "1000000000.1", "-1000000001", "1" + "0" * 400]
+)
+def test_a_number_that_is_too_large_in_any_notation(place: str, number: str) -> None:
+    with pytest.raises(BadPatternError, match=r"must be between -1\.0E9 and 1\.0E9"):
+        compile_policy(place.format(number), BODY)
+
+
+@pytest.mark.parametrize("number", ["1E3", "1e+3", "1000", "1000.0", "0.1e4", "100000e-2"])
+def test_a_number_in_any_notation(number: str) -> None:
+    policy = compile_policy(_PLACES[0].format(number), BODY)
+    for body in ('{"a":1000}', '{"a":1e3}', '{"a":1000.0}'):
+        assert policy.accepts(MessageView(body, None))
+    assert not policy.accepts(MessageView('{"a":1001}', None))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(
+            [*'{}[],:"0-.', "1e9", '"a"', '"numeric"', "true", "null", "NaN", "\\u00e9"]
+        ),
+        max_size=14,
+    ).map("".join)
+)
+def test_any_text_is_taken_or_refused(text: str) -> None:
+    for scope in (ATTRIBUTES, BODY):
+        try:
+            policy = compile_policy(text, scope)
+        except BadPatternError:
+            continue
+        policy.accepts(MessageView('{"a": [1, "x", null]}', None))

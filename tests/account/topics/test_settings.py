@@ -53,6 +53,7 @@ REFUSED = [
     ("Policy", "nonsense", "Policy Error: null"),
     ("Policy", "{}", "Policy Error: null"),
     ("Policy", '{"Statement": []}', "Policy Error: null"),
+    ("Policy", statement(Condition={"NumericEquals": {"a": float("nan")}}), "Policy Error: null"),
     ("Policy", '{"Statement": [1]}', "Policy Error: null"),
     ("Policy", statement(Effect="Maybe"), "Policy Error: null"),
     ("Policy", statement(Action=[1]), "Policy Error: null"),

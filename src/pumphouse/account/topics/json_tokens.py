@@ -25,7 +25,7 @@ NAME, STRING, NUMBER, TRUE, FALSE, NULL, END = (
 )
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_NUMBER = re.compile(r"-?[0-9.]+(?:[eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"-?(?:Infinity|[0-9.]+(?:[eE][+-]?[0-9]+)?)")  # 1e400 is read as infinite
 _LITERALS = {"t": TRUE, "f": FALSE, "n": NULL}
 
 

@@ -167,7 +167,7 @@ def cidr(text: str) -> Check:
     if bits < 0:
         raise BadPatternError("Malformed CIDR, mask bits must not be negative")
     try:
-        parsed = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address if "%" not in address else "")
     except ValueError:
         raise BadPatternError(f"Nonstandard IP address: {address}") from None
     if bits >= parsed.max_prefixlen:

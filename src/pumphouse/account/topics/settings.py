@@ -300,6 +300,7 @@ def _object(text: str) -> dict[str, Any] | None:
     """A JSON object; None for what is none."""
     try:
         value = json.loads(text)
+        json.dumps(value, allow_nan=False)  # NaN and Infinity, which Python reads, are no JSON
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
