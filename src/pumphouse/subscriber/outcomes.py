@@ -6,11 +6,11 @@ Outcomes are values; carrying them out is the business of `consumer.py` and `set
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pumphouse.addressing import Topic
 from pumphouse.backoff import RetryPolicy
@@ -105,6 +105,34 @@ def outcome_of_value(value: object) -> Outcome | None:
         return value
     if isinstance(value, type) and value in _KINDS:
         return value()
+    return None
+
+
+def is_error(value: object) -> TypeGuard[BaseException | type[BaseException]]:
+    """Whether a handler returned an exception instead of raising it, as `asyncio.gather` does with
+    `return_exceptions=True`."""
+    return isinstance(value, BaseException) or (
+        isinstance(value, type) and issubclass(value, BaseException)
+    )
+
+
+def outcome_inside(value: object) -> object | None:
+    """The first outcome or exception in a list or other container that was returned where one
+    outcome is expected; None where there is none."""
+    items: Iterable[object]
+    if isinstance(value, list | tuple | set | frozenset):
+        items = value
+    elif isinstance(value, Mapping):
+        items = value.values()
+    else:
+        return None
+    for each in items:
+        if (
+            isinstance(each, _KINDS)
+            or is_error(each)
+            or (isinstance(each, type) and each in _KINDS)
+        ):
+            return each
     return None
 
 

@@ -1,7 +1,8 @@
 """From a delivery to an outcome: decode, call the handler, judge what came of it.
 
 A handler ends in one of five ways: it returns an outcome (or nothing), it returns a reply that is
-published and confirmed first, it raises, it takes too long, or it is cancelled. Around all of that
+published and confirmed first, it raises (or returns an exception, which is the same), it takes too
+long, or it is cancelled. Around all of that
 goes the middleware (`chain.py`). Nothing that they do escapes from here but the outcome. What it
 does to the message is `exits.py`'s.
 """
@@ -10,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from inspect import isawaitable, iscoroutine
 from typing import TYPE_CHECKING, Any
@@ -33,7 +35,13 @@ from pumphouse.subscriber.chain import (
 from pumphouse.subscriber.delivery import Delivery
 from pumphouse.subscriber.handling import Handling, correlation_of_raw, handling
 from pumphouse.subscriber.judging import STOPPED, Judge, Stopped
-from pumphouse.subscriber.outcomes import ACK, Outcome, outcome_of_value
+from pumphouse.subscriber.outcomes import (
+    ACK,
+    Outcome,
+    is_error,
+    outcome_inside,
+    outcome_of_value,
+)
 from pumphouse.subscriber.received import lease_of, received
 from pumphouse.subscriber.recording import Recorder, Recording
 from pumphouse.subscriber.stats import Stats
@@ -286,10 +294,18 @@ class Runner:
             raise
 
     async def _reply(self, value: Any, delivery: Delivery, who: str) -> None:
-        if isawaitable(value):  # to ignore it would be to delete a message that nobody handled
+        # to publish or to ignore these would be to delete a message that nobody handled
+        if is_error(value):
+            raise value
+        if isawaitable(value) or isinstance(value, Future | Generator | AsyncGenerator):
             if iscoroutine(value):
                 value.close()
             raise UsageError(f"{who} returned a {type(value).__name__} that nobody awaited")
+        if (hidden := outcome_inside(value)) is not None:
+            raise UsageError(
+                f"{who} returned a {type(value).__name__} with {hidden!r:.100} in it, and one "
+                "message has one outcome; return that alone, or raise"
+            ) from (hidden if isinstance(hidden, BaseException) else None)
         if await self._reply_with(self._subscription, value, self.message_of(delivery)):
             return
         if who != "the handler":
@@ -378,6 +394,8 @@ class Runner:
         return [each.result() for each in found]
 
     async def _judged(self, value: Any, delivery: Delivery, who: str) -> Outcome:
+        if isinstance(value, BaseException):  # one that was cancelled fails alone as well
+            return self._judge.one_of_batch(delivery, value)
         try:
             return await self._outcome_of_value(value, delivery, who)
         except Exception as error:  # a reply that could not be published fails alone
@@ -398,6 +416,8 @@ def _chosen(messages: list[Message], batch: list[_Single]) -> list[_Single]:
 
 def _values_of(value: Any, count: int, who: str = "a batch handler") -> Sequence[Any]:
     """What was returned for a batch, as one value for each message."""
+    if is_error(value):
+        raise value
     if outcome_of_value(value) is not None:
         return [value] * count
     if isinstance(value, list | tuple) and len(value) == count:
