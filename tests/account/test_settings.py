@@ -257,6 +257,7 @@ async def test_an_access_policy_is_kept_and_taken_away(account: Account, make: M
         json.dumps({"Version": "2012-10-17", "Statement": [{**STATEMENT, "Effect": "Maybe"}]}),
         json.dumps({"Statement": [{**STATEMENT, "Condition": {"N": {"a": float("inf")}}}]}),
         json.dumps({"Statement": [{**STATEMENT, "Condition": {"a": 0}}]}).replace("0", "1e999"),
+        json.dumps({"Statement": [{**STATEMENT, "Sid": "\ud800"}]}),
         "[" * 100_000,
     ],
 )

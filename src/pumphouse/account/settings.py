@@ -255,9 +255,11 @@ def _policy(name: str, text: str) -> str:
             f"max allowed is {MAX_POLICY_STATEMENTS}",
         )
     try:
-        return json.dumps(policy, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    except ValueError:  # NaN and Infinity, which Python reads and JSON does not have
+        written = json.dumps(policy, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        written.encode()
+    except ValueError:  # NaN, Infinity, and halves of characters, which Python reads
         raise _invalid(name) from None
+    return written
 
 
 def _text(name: str, text: str) -> str:
