@@ -9,8 +9,9 @@ INSTALL := $(BIN)/python $(PIP_INSTALL)
 # fanferro takes Python 3.12 or newer.
 BENCH_PYTHON ?= $(shell for p in python3.12 python3.13 python3.14; do \
 	$$p -c 'import venv, ensurepip' >/dev/null 2>&1 && { echo $$p; exit; }; done; echo $(PYTHON))
-# pytest-xdist workers; the suite is safe to run with any number
-WORKERS ?= auto
+# pytest-xdist workers; the suite is safe to run with any number. Some tests wait for processes, and
+# leave room for one worker more than there are processors.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 .PHONY: help demo test lint types check docs bench clean
 
