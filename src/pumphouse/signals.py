@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT for as long as a block runs: each of them asks to stop.
+"""SIGTERM and SIGINT, or SIGHUP too, for as long as a block runs: each of them asks to stop.
 
 What a stop is, and what a second request for it does, is `running.py`'s. The same signal twice at
 once is one: `timeout` and some init processes signal a process and then its whole group.
@@ -18,6 +18,7 @@ from typing import Any, Self
 AT_ONCE_SECONDS = 0.1
 """How soon after a signal the same one is no second request."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)  # Windows has none
 _log = logging.getLogger("pumphouse")
 
 
@@ -28,10 +29,12 @@ _before: dict[signal.Signals, Any] = {}  # the handlers that were there
 class Signals:
     """Calls `stop` for each signal; does nothing where no main thread has entered one.
 
-    Several may be entered at once, in any order: each signal is for all of them.
+    Several may be entered at once, in any order: each signal is for all of them. With `hangup` a
+    terminal that goes away is one more signal, unless it is ignored as `nohup` has it.
     """
 
-    def __init__(self, stop: Callable[[], object]) -> None:
+    def __init__(self, stop: Callable[[], object], *, hangup: bool = False) -> None:
+        self._wanted = (*_SIGNALS, _HANGUP) if hangup and _HANGUP and _minded() else _SIGNALS
         self.received: list[signal.Signals] = []
         self._stop = stop
         self._came: dict[signal.Signals, float] = {}
@@ -45,9 +48,9 @@ class Signals:
     def __enter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         _active.append(self)
-        if not _before:
-            with suppress(ValueError):  # not the main thread
-                for number in _SIGNALS:
+        with suppress(ValueError):  # not the main thread
+            for number in self._wanted:
+                if number not in _before:
                     _before[number] = signal.signal(number, _handle)
         return self
 
@@ -62,6 +65,8 @@ class Signals:
 
     def receive(self, number: signal.Signals) -> None:
         """A signal has come, in whatever the main thread was doing."""
+        if number not in self._wanted:
+            return
         before = self._came.get(number)
         now = self._came[number] = time.monotonic()
         if before is not None and now - before < AT_ONCE_SECONDS:
@@ -78,6 +83,11 @@ class Signals:
             "draining" if len(self.received) == 1 else "cancelling what still runs",
         )
         self._stop()
+
+
+def _minded() -> bool:
+    """Whether SIGHUP does anything: `nohup` has it ignored."""
+    return _HANGUP is not None and signal.getsignal(_HANGUP) is not signal.SIG_IGN
 
 
 def _handle(number: int, _: FrameType | None) -> None:

@@ -420,7 +420,7 @@ async def test_an_envelope_that_is_replayed_says_so_itself(
     [sent] = account.sent("orders.fifo")
     assert await open_envelope(sent.body) == replace(hook, replay_id="r7")
     assert (sent.attributes or {})["pumphouse_replay_id"].string_value == "r7"
-    assert sent.deduplication_id == "e1:replay:r7"
+    assert sent.deduplication_id == ("e1:replay:old:replay:r7" if before else "e1:replay:r7")
 
 
 @pytest.mark.parametrize(
