@@ -273,9 +273,7 @@ class LambdaHandler:
 
 
 def _check(app: object, backend: object, reserve_seconds: object) -> None:
-    from pumphouse.app import App
-
-    if not isinstance(app, App):
+    if not callable(getattr(app, "running", None)):
         raise UsageError(f"LambdaHandler takes an App, not {app!r}")
     if backend is not None and not callable(getattr(backend, "execute", None)):
         raise UsageError(f"the backend is {backend!r}; pumphouse.connect(…) makes one")
