@@ -6,6 +6,7 @@ import ast
 import pkgutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,16 +18,17 @@ SOURCE = Path(pumphouse.__file__).parent
 MODULES = sorted(module.name for module in pkgutil.walk_packages([str(SOURCE)], "pumphouse."))
 
 
-def loaded_by(statement: str) -> set[str]:
+@cache
+def loaded_by(statement: str) -> frozenset[str]:
     """The modules that a fresh interpreter has loaded after one statement."""
     code = f"import sys; before = set(sys.modules); {statement}; print(*set(sys.modules) - before)"
     done = subprocess.run(
         [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    return set(done.stdout.split())
+    return frozenset(done.stdout.split())
 
 
-def packages(modules: set[str]) -> set[str]:
+def packages(modules: frozenset[str]) -> set[str]:
     return {module.partition(".")[0] for module in modules}
 
 
@@ -87,11 +89,7 @@ def test_the_public_names_do_not_load_botocore() -> None:
 @pytest.mark.parametrize("module", MODULES)
 def test_every_module_imports_without_the_tools_of_the_tests(module: str) -> None:
     """Only a pytest plugin may import pytest, and nothing may import hypothesis or boto3."""
-    imported = {
-        name.partition(".")[0]
-        for node in ast.walk(ast.parse(_path(module).read_text()))
-        for name in _imported_names(node)
-    }
+    imported, _ = _read(module)
     tools = {"hypothesis", "boto3", "moto", "pytest"}
     if module == "pumphouse.pytest_plugin":
         tools.discard("pytest")
@@ -100,7 +98,8 @@ def test_every_module_imports_without_the_tools_of_the_tests(module: str) -> Non
 
 @pytest.mark.parametrize("module", MODULES)
 def test_every_module_says_what_it_is_for(module: str) -> None:
-    assert ast.get_docstring(ast.parse(_path(module).read_text())), f"{module} has no docstring"
+    _, docstring = _read(module)
+    assert docstring, f"{module} has no docstring"
 
 
 def test_the_pytest_plugin_loads_nothing_until_a_fixture_is_used() -> None:
@@ -126,9 +125,14 @@ def test_a_worker_process_loads_neither_the_command_line_nor_the_account() -> No
     assert not packages(loaded) & {"botocore", "click", "pydantic", "rich", "uvicorn"}
 
 
-def _path(module: str) -> Path:
+@cache
+def _read(module: str) -> tuple[set[str], str | None]:
+    """The packages that a module imports, and its docstring."""
     path = SOURCE.joinpath(*module.split(".")[1:])
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    tree = ast.parse(file.read_text())
+    names = (name for node in ast.walk(tree) for name in _imported_names(node))
+    return {name.partition(".")[0] for name in names}, ast.get_docstring(tree)
 
 
 def _imported_names(node: ast.AST) -> list[str]:
