@@ -34,13 +34,11 @@ class ToSend(NamedTuple):
         one of the other kind: standard queues and topics know no deduplication, so the id is left
         out that it had for a FIFO one; one that was given for a standard one is refused there."""
         if is_fifo(outgoing.destination):
-            if self.deduplication_id is None:
+            group = outgoing.group_id or self.group_id
+            deduplication = outgoing.deduplication_id or self.deduplication_id
+            if (group, deduplication) == (outgoing.group_id, outgoing.deduplication_id):
                 return outgoing
-            return replace(
-                outgoing,
-                group_id=outgoing.group_id or self.group_id,
-                deduplication_id=outgoing.deduplication_id or self.deduplication_id,
-            )
+            return replace(outgoing, group_id=group, deduplication_id=deduplication)
         if outgoing.deduplication_id is not None and is_fifo(self.outgoing.destination):
             return replace(outgoing, deduplication_id=None)
         return outgoing
@@ -118,7 +116,7 @@ def _with_ids(reply: ToSend, message: Message, number: int) -> ToSend:
     """With the ids for a FIFO destination: the group of the message, and a deduplication id that
     every attempt makes anew."""
     nth = f"-{number}" if number else ""
-    reply = reply._replace(
-        group_id=message.group_id, deduplication_id=f"reply-{message.message_id}{nth}"
-    )
-    return reply._replace(outgoing=reply.fitted(reply.outgoing))
+    message_id = f"reply-{message.message_id}{nth}"
+    made = ToSend(reply.outgoing, reply.publisher, message.group_id, message_id)
+    fitted = made.fitted(made.outgoing)
+    return made if fitted is made.outgoing else made._replace(outgoing=fitted)
