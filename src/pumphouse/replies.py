@@ -116,7 +116,7 @@ def _with_ids(reply: ToSend, message: Message, number: int) -> ToSend:
     """With the ids for a FIFO destination: the group of the message, and a deduplication id that
     every attempt makes anew."""
     nth = f"-{number}" if number else ""
-    message_id = f"reply-{message.message_id}{nth}"
-    made = ToSend(reply.outgoing, reply.publisher, message.group_id, message_id)
+    made_anew = f"reply-{message.message_id}{nth}"
+    made = ToSend(reply.outgoing, reply.publisher, message.group_id, made_anew)
     fitted = made.fitted(made.outgoing)
     return made if fitted is made.outgoing else made._replace(outgoing=fitted)
