@@ -140,15 +140,16 @@ class Consumer:
         lease_until = now + self.ready.lease_seconds
         self.stats.received += len(messages)
         arrived: list[Delivery] = []
-        leased: list[Delivery] = []
+        renewed: list[Delivery] = []
         for raw in messages:
-            delivery = by_id.get(raw.message_id)
-            if delivery is None or not self._is_again(delivery, raw, now):
-                delivery = by_id[raw.message_id] = Delivery(raw, now, lease_until)
+            known = by_id.get(raw.message_id)
+            if known is not None and self._is_again(known, raw, now):
+                renewed.append(known)
+            else:
+                by_id[raw.message_id] = delivery = Delivery(raw, now, lease_until)
                 arrived.append(delivery)
-            leased.append(delivery)
         exits.live.update(arrived)
-        exits.extender.register(leased, now)
+        exits.extender.register(arrived + renewed, now)
         self._admit(arrived)
         self.workers.wake()
 
@@ -243,13 +244,31 @@ class Consumer:
                 if self._batch_timer is None:
                     self._batch_timer = self._clock.call_later(wait, self._batch_due)
                 break
-            taken = lanes.take_many(rule.size)
-            if batch := [each for each in taken if self._may_start(each, task)]:
+            if batch := self._startable(lanes.take_many(rule.size), task):
                 if not lanes.line:
                     self._nothing_waits()
                 return batch
         self._nothing_to_do()
         return None
+
+    def _startable(self, taken: list[Delivery], task: asyncio.Task[None]) -> list[Delivery]:
+        """Those of a batch that may start. What stands behind one that is not out of the way
+        doesn't: it waits for that, or is given back with it."""
+        batch: list[Delivery] = []
+        stuck: dict[str, Delivery] = {}  # by lane
+        for each in taken:
+            head = stuck.get(each.key) if stuck and each.key is not None else None
+            if head is not None:
+                if head.live:
+                    self._lanes.again(each)
+                else:
+                    self.exits.release(each, unrun=True)
+                    self._lanes.done(each)
+            elif self._may_start(each, task):
+                batch.append(each)
+            elif each.key is not None and each.intent is not Intent.DELETE:
+                stuck[each.key] = each
+        return batch
 
     def _nothing_to_do(self) -> None:
         """A worker goes idle. What waits may not start yet, so no other one is woken for it."""
@@ -274,6 +293,8 @@ class Consumer:
             self.stats.expired += 1
             exits.attempts.unrun(delivery.message_id)
             exits.lose(delivery, "the lease ended before a handler was free")
+            for follower in self._lanes.followers(delivery):
+                exits.release(follower, unrun=True)
             self._lanes.done(delivery)
             return False
         if self._records and exits.attempts.is_done(delivery.message_id):
@@ -281,7 +302,7 @@ class Consumer:
             self._lanes.done(delivery)
             return False
         if self._most_attempts is not None and delivery.attempt > self._most_attempts:
-            exits.carry(delivery, f"{delivery.attempt - 1} attempts are used up")
+            exits.carry(delivery, f"{delivery.attempt - 1} attempts are used up", ran=False)
             return False
         delivery.state = RUNNING  # it waited, and this is the way of most
         exits.at_work[delivery] = task
@@ -297,7 +318,7 @@ class Consumer:
             self.exits.behind_failure(delivery)
         for delivery, outcome, late in zip(batch, outcomes, behind, strict=True):
             if not late:
-                self.exits.finish(delivery, outcome)
+                self.exits.finish_in_order(delivery, outcome)
         self._changed()
 
     def stop_collecting(self) -> None:

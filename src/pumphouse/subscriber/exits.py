@@ -37,9 +37,18 @@ from pumphouse.subscriber.delivery import (
 from pumphouse.subscriber.extender import Extender
 from pumphouse.subscriber.judging import Stopped
 from pumphouse.subscriber.lanes import Lanes
-from pumphouse.subscriber.outcomes import Ack, Drop, Outcome, Reject, Retry, delay_after, describe
+from pumphouse.subscriber.outcomes import (
+    DEFAULT_BACKOFF,
+    Ack,
+    Drop,
+    Outcome,
+    Reject,
+    Retry,
+    delay_after,
+    describe,
+)
 from pumphouse.subscriber.settlement import Settlement
-from pumphouse.subscriber.setup import Ready
+from pumphouse.subscriber.setup import SPARE_RECEIVES, Ready
 from pumphouse.subscriber.stats import Stats
 from pumphouse.subscriber.subscription import Subscription
 
@@ -72,6 +81,8 @@ class Exits:
         self.waiting: dict[Delivery, tuple[Timer, float]] = {}  # until a retry's delay is over
         self.by_id: dict[str, Delivery] = {}
         self.lanes = Lanes()
+        # by lane, while its head is carried away: what came of those of its batch behind it
+        self._behind_carried: dict[str, list[tuple[Delivery, Outcome | Stopped]]] = {}
         self.attempts = Attempts(fifo=queue.is_fifo, max_attempts=ready.max_attempts)
         self.settlement = Settlement(backend, ready.queue_url, clock, self, tasks)
         self.extender = Extender(
@@ -125,47 +136,11 @@ class Exits:
             self._tell(delivery, outcome)
         if type(outcome) is Ack:
             self._stats.acked += 1
-            self._done(delivery)
-        elif delivery.lease_lost:
-            self.attempts.ran(delivery.message_id)
-            self._end(delivery, LOST)
-            self.lanes.done(delivery)
-        elif isinstance(outcome, Drop):
+        elif isinstance(outcome, Drop) and not delivery.lease_lost:
             self._stats.dropped += 1
-            self._done(delivery)
-        elif isinstance(outcome, Retry):
-            self._stats.retried += 1
-            self._retry(delivery, outcome)
-        elif isinstance(outcome, Reject):
-            self._stats.rejected += 1
-            self.carry(delivery, outcome.reason or "rejected")
         else:
-            self._stats.stopped += 1
-            self._give_back_group(delivery, 0)
-            self.release(delivery, unrun=True)
-            self.lanes.done(delivery)
-
-    def behind_failure(self, delivery: Delivery) -> None:
-        """A delivery of a batch that ran behind one of its group that failed: it comes again."""
-        delivery.restored = None
-        del self.at_work[delivery]
-        if delivery.state is not RUNNING:
+            self._not_done(delivery, outcome)
             return
-        self.attempts.ran(delivery.message_id)
-        if delivery.lease_lost:
-            self._end(delivery, LOST)
-            self.lanes.done(delivery)
-            return
-        if self.stopping:  # nobody takes anything from its lane any more
-            self.release(delivery)
-            self.lanes.done(delivery)
-            return
-        delivery.attempt += 1
-        delivery.move(WAITING)
-        delivery.move(HELD)
-        self.lanes.again(delivery)
-
-    def _done(self, delivery: Delivery) -> None:
         if self._monotonic() >= delivery.lease_until or delivery.lease_lost:
             self._report_lost(delivery, "the handler took longer than the lease")
             # it may have come again, and is not to be run again
@@ -174,6 +149,51 @@ class Exits:
         self.settlement.delete(delivery)
         if delivery.key is not None:
             self.lanes.done(delivery)
+
+    def _not_done(self, delivery: Delivery, outcome: Outcome | Stopped) -> None:
+        if delivery.lease_lost:
+            self.attempts.ran(delivery.message_id)
+            self._end(delivery, LOST)
+            self.lanes.done(delivery)
+        elif isinstance(outcome, Retry):
+            self._stats.retried += 1
+            self._retry(delivery, outcome)
+        elif isinstance(outcome, Reject):
+            self._stats.rejected += 1
+            self.attempts.ran(delivery.message_id)
+            self.carry(delivery, outcome.reason or "rejected")
+        else:
+            self._stats.stopped += 1
+            self._give_back_group(delivery, 0)
+            self.release(delivery, unrun=True)
+            self.lanes.done(delivery)
+
+    def finish_in_order(self, delivery: Delivery, outcome: Outcome | Stopped) -> None:
+        """`finish`, for one of a batch: behind one that is being carried away nothing is carried
+        out before that is out of the way."""
+        if delivery.key is not None and delivery.key in self._behind_carried:
+            self._behind_carried[delivery.key].append((delivery, outcome))
+        else:
+            self.finish(delivery, outcome)
+
+    def behind_failure(self, delivery: Delivery) -> None:
+        """A delivery of a batch that ran behind one of its group that failed: it comes again, and
+        that it ran was no attempt, as it is not what failed."""
+        delivery.restored = None
+        del self.at_work[delivery]
+        if delivery.state is not RUNNING:
+            return
+        if delivery.lease_lost:
+            self._end(delivery, LOST)
+            self.lanes.done(delivery)
+            return
+        if self.stopping:  # nobody takes anything from its lane any more
+            self.release(delivery)
+            self.lanes.done(delivery)
+            return
+        delivery.move(WAITING)
+        delivery.move(HELD)
+        self.lanes.again(delivery)
 
     def _retry(self, delivery: Delivery, outcome: Retry) -> None:
         limit = self._ready.max_attempts
@@ -185,24 +205,40 @@ class Exits:
         delay = outcome.after_seconds
         if delay is None:
             delay = delay_after(self._subscription.retry, delivery.attempt)
-        if self._can_wait(delivery, delay):
-            self._stats.retried_in_place += 1
-            delivery.attempt += outcome.counts
-            delivery.move(WAITING)
-            timer = self._clock.call_later(delay, partial(self._delay_over, delivery))
-            self.waiting[delivery] = (timer, self._clock.monotonic() + delay)
-            return
-        self._give_back_with_group(delivery, ceil(delay), unrun=not outcome.counts)
+        self._stats.retried_in_place += self._again(delivery, delay, ran=outcome.counts)
+
+    def _again(self, delivery: Delivery, delay: float, *, ran: bool) -> bool:
+        """Back to its handler after a delay: in place (True), or by way of SQS; `ran` for one that
+        had an attempt."""
+        delivery.move(WAITING)
+        if not self._can_wait(delivery, delay):
+            self._give_back_with_group(delivery, ceil(delay), unrun=not ran)
+            return False
+        delivery.attempt += ran
+        timer = self._clock.call_later(delay, partial(self._delay_over, delivery))
+        self.waiting[delivery] = (timer, self._clock.monotonic() + delay)
+        return True
 
     def _can_wait(self, delivery: Delivery, delay: float) -> bool:
         """Whether a retry can be made in place: the lease kept, the followers held."""
-        if delivery.key is None or self.stopping or delay > self._in_place:
+        if delivery.key is None or self.stopping:
+            return False
+        if delay > self._in_place and not self._receives_short(delivery):
             return False
         again = self._clock.monotonic() + delay
         if not self._queue.extend:
             return again < delivery.lease_until
         return (
             again + self._ready.lease_seconds < delivery.received_at + self._queue.max_lease_seconds
+        )
+
+    def _receives_short(self, head: Delivery) -> bool:
+        """Whether SQS might bury it, or one behind it, if it were given back: each of them would
+        come closer to the limit on receives, and the rest is for stops and crashes."""
+        limit = self._ready.max_receives
+        return limit is not None and any(
+            each.receive_count + SPARE_RECEIVES >= limit
+            for each in (head, *self.lanes.behind(head))
         )
 
     def _delay_over(self, delivery: Delivery) -> None:
@@ -257,17 +293,21 @@ class Exits:
 
     # --- to the dead-letter queue ---------------------------------------------------------------
 
-    def carry(self, delivery: Delivery, reason: str) -> None:
-        """To the dead-letter queue; the lane stays taken until it is there."""
+    def carry(self, delivery: Delivery, reason: str, *, ran: bool = True) -> None:
+        """To the dead-letter queue; the lane stays taken until it is there. `ran` for one that just
+        had an attempt."""
         delivery.move(SETTLING)
-        self._tasks.create_task(self._carry_out(delivery, reason))
+        if delivery.key is not None and self._subscription.batch:
+            self._behind_carried[delivery.key] = []
+        self._tasks.create_task(self._carry_out(delivery, reason, ran))
 
-    async def _carry_out(self, delivery: Delivery, reason: str) -> None:
+    async def _carry_out(self, delivery: Delivery, reason: str, ran: bool) -> None:
         one_try.set(True)  # `dead_letters.py` tries again
+        attempts = delivery.attempt if ran else delivery.attempt - 1
         problem = "there is no dead-letter queue"
         if self._dead_letters is not None:
             try:
-                await self._dead_letters.send(delivery, reason, delivery.attempt)
+                await self._dead_letters.send(delivery, reason, attempts)
                 problem = ""
             except Exception as error:
                 problem = describe(error)
@@ -278,13 +318,13 @@ class Exits:
                 "%s: message %s, attempt %d: carried to %s: %s",
                 self.name,
                 delivery.message_id,
-                delivery.attempt,
+                attempts,
                 self._ready.dead_letter_name,
                 reason,
                 extra={
                     "queue": self.name,
                     "message_id": delivery.message_id,
-                    "attempt": delivery.attempt,
+                    "attempt": attempts,
                     "dead_letter": self._ready.dead_letter_name,
                     "reason": reason,
                 },
@@ -294,27 +334,40 @@ class Exits:
                     self.name,
                     delivery.message_id,
                     self._ready.dead_letter_name,
-                    delivery.attempt,
+                    attempts,
                     reason,
                 )
             )
+        behind = self._behind_carried.pop(delivery.key, []) if delivery.key is not None else []
+        if problem:
+            for each, _ in behind:
+                self.behind_failure(each)
         if not delivery.live:
             _log.warning("%s: lease of %s lost while it was carried", self.name, delivery)
-            if not problem:
+            if problem:
+                self._give_back_group(delivery, 0)
+            else:
                 self.attempts.done_unconfirmed(delivery.message_id, carried=True)
+            self.lanes.done(delivery)
         elif problem:
+            delay = max(
+                delay_after(self._subscription.retry, delivery.attempt),
+                DEFAULT_BACKOFF.delay(self.attempts.not_carried(delivery.message_id)),
+            )
             _log.error(
-                "%s: message %s can't go to the dead-letter queue (%s); it is tried again later",
+                "%s: message %s can't go to the dead-letter queue (%s); it is tried again in %.1f s",
                 self.name,
                 delivery.message_id,
                 problem,
+                delay,
             )
-            delay = ceil(delay_after(self._subscription.retry, delivery.attempt))
-            self._give_back_group(delivery, 0 if self._queue.is_fifo else delay)
-            self.settlement.release(delivery, delay)
+            self._again(delivery, delay, ran=ran)
         else:
             self.settlement.delete(delivery)
-        self.lanes.done(delivery)
+            self.lanes.done(delivery)
+        if not problem:
+            for each, outcome in behind:
+                self.finish_in_order(each, outcome)
         self._changed()
 
     # --- what settlement and the extender tell --------------------------------------------------

@@ -9,7 +9,7 @@ key is a lane of its own.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pumphouse.subscriber.delivery import Delivery
 
@@ -48,9 +48,10 @@ class Lanes:
 
     def add(self, *deliveries: Delivery) -> None:
         """Deliveries arrive."""
+        line = self.line
         for delivery in deliveries:
             if delivery.key is None:
-                self.line.append(delivery)
+                line.append(delivery)
                 continue
             lane = self._lanes.get(delivery.key)
             if lane is None:
@@ -107,6 +108,12 @@ class Lanes:
         queue = lane.queue
         queue.insert(sum(other.sequence < delivery.sequence for other in queue), delivery)
         self._line_up(lane)
+
+    def behind(self, delivery: Delivery) -> Iterable[Delivery]:
+        """All that wait behind a delivery."""
+        if delivery.key is None or (lane := self._lanes.get(delivery.key)) is None:
+            return ()
+        return lane.queue
 
     def followers(self, delivery: Delivery) -> list[Delivery]:
         """Take out all that wait behind a delivery, in order."""

@@ -10,15 +10,50 @@ import asyncio
 import contextvars
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
 from pumphouse.clock import Clock, VirtualClock
 
-_Call = tuple[
-    asyncio.AbstractEventLoop, "asyncio.Future[Any]", contextvars.Context, Callable[[], Any]
-]
+
+class _Call:
+    """A call on its way through a thread; `waiter` is what its caller waits for just now."""
+
+    __slots__ = ("context", "done", "error", "function", "result", "waiter")
+
+    def __init__(self, function: Callable[[], Any], waiter: asyncio.Future[None]) -> None:
+        self.function = function
+        self.waiter = waiter
+        self.context = contextvars.copy_context()
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class _WayBack:
+    """From the threads to an event loop: calls that end at about the same time wake it once."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._ended: deque[_Call] = deque()
+        self._told = False  # of calls that have ended, and it has not looked yet
+
+    def bring(self, call: _Call) -> None:
+        """A call has ended, in a thread. Raises `RuntimeError` where the loop is closed."""
+        self._ended.append(call)
+        if not self._told:
+            self._told = True
+            self.loop.call_soon_threadsafe(self._take)
+
+    def _take(self) -> None:
+        self._told = False  # what ends from here on tells of it, and what has ended is taken
+        while self._ended:
+            call = self._ended.popleft()
+            call.done = True
+            if not call.waiter.done():
+                call.waiter.set_result(None)
 
 
 class Threads:
@@ -27,51 +62,49 @@ class Threads:
     def __init__(self, size: int, name: str) -> None:
         self._size = size
         self._name = name
-        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[_Call, _WayBack] | None] = queue.SimpleQueue()
+        self._way_back: _WayBack | None = None  # to the loop that was here last
         self._started = 0
         self.busy = 0
 
-    async def run(self, call: Callable[[], Any]) -> Any:
-        """The result of `call`, run in a thread, in a copy of the caller's context.
-
-        Cancelling it does not stop the thread; the future that is waited for can be shielded.
-        """
-        return await self.submit(call)
-
     async def to_the_end(
-        self, call: Callable[[], Any], clock: Clock
+        self, function: Callable[[], Any], clock: Clock
     ) -> tuple[Any, asyncio.CancelledError | None]:
-        """Run `call` and wait for its end even when that is cancelled, since a thread can't be
-        stopped. Gives the result and the cancellation, if there was one; raises the cancellation
-        where the call has failed as well, otherwise what the call raised.
+        """Run `function` in a thread, in a copy of the caller's context, and wait for its end even
+        when that is cancelled, since a thread can't be stopped. Gives the result and the
+        cancellation, if there was one; raises the cancellation where the call has failed as well,
+        otherwise what the call raised.
         """
         cancelled: asyncio.CancelledError | None = None
         with clock.hold() if isinstance(clock, VirtualClock) else nullcontext():
-            future = self.submit(call)
-            while not future.done():
+            loop = asyncio.get_running_loop()
+            call = _Call(function, loop.create_future())
+            self._start(call, loop)
+            while not call.done:
                 try:
-                    await asyncio.shield(future)
+                    await call.waiter
                 except asyncio.CancelledError as error:
-                    if future.cancelled():
-                        raise
                     cancelled = error
-                except BaseException:  # noqa: S110 - it is raised below, from the future
-                    pass
-        if cancelled is not None and future.exception() is not None:
-            raise cancelled
-        return future.result(), cancelled
+                    if not call.done:
+                        call.waiter = loop.create_future()
+            self.busy -= 1
+        if call.error is None:
+            return call.result, cancelled
+        try:
+            raise cancelled or _raisable(call.error)
+        finally:
+            cancelled = call.error = None  # their tracebacks lead back here
 
-    def submit(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        self._calls.put((loop, future, contextvars.copy_context(), call))
+    def _start(self, call: _Call, loop: asyncio.AbstractEventLoop) -> None:
+        if self._way_back is None or self._way_back.loop is not loop:
+            self._way_back = _WayBack(loop)
+        self._calls.put((call, self._way_back))
         self.busy += 1
         if self._started < min(self._size, self.busy):
             self._started += 1
             threading.Thread(
                 target=self._work, name=f"{self._name}-{self._started}", daemon=True
             ).start()
-        return future
 
     def close(self) -> None:
         """Let the threads end when they have nothing to do."""
@@ -80,30 +113,22 @@ class Threads:
 
     def _work(self) -> None:
         while (item := self._calls.get()) is not None:
-            loop, future, context, call = item
-            result: Any = None
-            error: BaseException | None = None
+            call, way_back = item
             try:
-                result = context.run(call)
-            except BaseException as caught:
-                error = caught
+                call.result = call.context.run(call.function)
+            except BaseException as error:
+                call.error = error
             try:
-                loop.call_soon_threadsafe(self._finish, future, result, error)
+                way_back.bring(call)
             except RuntimeError:
                 return  # the loop is closed, and nobody waits any more
-            del item, future, context, call, result, error
+            del item, call, way_back
 
-    def _finish(
-        self, future: asyncio.Future[Any], result: Any, error: BaseException | None
-    ) -> None:
-        self.busy -= 1
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)
-        elif isinstance(error, StopIteration | GeneratorExit):  # to a coroutine they mean its end
-            raised = RuntimeError(f"the handler raised {type(error).__name__}")
-            raised.__cause__ = error
-            future.set_exception(raised)
-        else:
-            future.set_exception(error)
+
+def _raisable(error: BaseException) -> BaseException:
+    """An error as a coroutine can raise it: to one, some mean its end."""
+    if not isinstance(error, StopIteration | GeneratorExit):
+        return error
+    raised = RuntimeError(f"the handler raised {type(error).__name__}")
+    raised.__cause__ = error
+    return raised

@@ -77,9 +77,11 @@ class Workers(Generic[J, R]):
         clean = self._context
         next_job, work, finish, unfinished = self._for_each_job
         self._waking = False
-        while not self._closed:
+        while True:
             job = next_job(task)
             if job is None:
+                if self._closed:
+                    return
                 waiter = loop.create_future()
                 self._idle.append(waiter)
                 await waiter
