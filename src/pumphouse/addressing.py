@@ -13,6 +13,7 @@ from pumphouse.errors import (
     UsageError,
     told_of,
 )
+from pumphouse.protocol.attributes import plain
 from pumphouse.protocol.names import (
     FIFO_SUFFIX,
     is_arn,
@@ -34,6 +35,7 @@ def check_queue(queue: str) -> str:
     """
     if not isinstance(queue, str) or not queue.strip():
         raise UsageError("a queue needs a name, a URL or an ARN")
+    queue = str(plain(queue))
     if is_queue_url(queue):
         return queue
     if is_arn(queue):
@@ -118,6 +120,8 @@ class Topic:
         reference = self.reference
         if not isinstance(reference, str) or not reference.strip():
             raise UsageError("a topic needs a name or an ARN")
+        reference = str(plain(reference))
+        object.__setattr__(self, "reference", reference)
         name = reference
         if is_arn(reference):
             try:

@@ -24,6 +24,7 @@ from pumphouse.protocol.attributes import (
     forbidden_character,
     is_number,
     md5_of_parts,
+    plain,
 )
 from pumphouse.protocol.operations import Attributes, MessageAttributeValue
 
@@ -62,6 +63,8 @@ def lay_out(body: str | bytes, attributes: Attributes) -> str:
     if not body:
         raise UsageError("the body is empty, and no empty message can be sent")
     if isinstance(body, str):
+        if type(body) is not str:
+            body = str(plain(body))
         if forbidden_character(body) is None:
             return body
         raw = body.encode(errors="surrogatepass")
@@ -100,14 +103,19 @@ def header_attributes(headers: Headers | None) -> Attributes:
         if value is None:
             continue
         if isinstance(value, bytes):
-            found[name] = MessageAttributeValue("Binary", binary_value=value)
+            found[plain_name(name)] = MessageAttributeValue("Binary", binary_value=plain(value))
         elif isinstance(value, str):
-            found[name] = MessageAttributeValue("String", value)
+            found[plain_name(name)] = MessageAttributeValue("String", plain(value))
         else:
             raise UsageError(
                 f"header {name!r} is of type {type(value).__name__}; headers are str or bytes"
             )
     return found
+
+
+def plain_name(name: str) -> str:
+    """The name of an attribute as plain text; `weigh` refuses what is none."""
+    return str(plain(name)) if isinstance(name, str) else name
 
 
 def headers_of(attributes: Attributes | None) -> dict[str, str | bytes]:
@@ -181,25 +189,25 @@ def short_texts(given: Mapping[str, object]) -> Weighed | None:
 def _short_texts(*names_and_values: str) -> Weighed:
     count = len(names_and_values) // 2
     pairs = zip(names_and_values[:count], names_and_values[count:], strict=True)
-    return weigh({name: MessageAttributeValue("String", text) for name, text in pairs})
+    return weigh({plain_name(name): MessageAttributeValue("String", text) for name, text in pairs})
 
 
 def _part(name: str, attribute: MessageAttributeValue) -> bytes:
     """What a good attribute adds to the digest."""
-    data_type, text, data = attribute.data_type, attribute.string_value, attribute.binary_value
-    if (fault := _attribute_fault(name, data_type, text, data)) is not None:
+    if (fault := _attribute_fault(name, attribute)) is not None:
         raise UsageError(fault)
     return digest_part(name, attribute)
 
 
-def _attribute_fault(name: str, data_type: str, text: str | None, data: bytes | None) -> str | None:
+def _attribute_fault(name: str, attribute: MessageAttributeValue) -> str | None:
     """What SQS would refuse an attribute for, or None."""
     if not isinstance(name, str):
         return f"the attribute name {name!r} is of type {type(name).__name__}"
     if fault := attribute_name_fault(name):
         return f"attribute name {name!r} {fault}"
-    kind = base_data_type(data_type)
-    value = data if kind == "Binary" else text
+    data_type, text, data = attribute.data_type, attribute.string_value, attribute.binary_value
+    kind = base_data_type(data_type) if isinstance(data_type, str) else None
+    value, other = (data, text) if kind == "Binary" else (text, data)
     if kind is None:
         return (
             f"attribute {name!r} has the data type {data_type!r}; "
@@ -209,6 +217,10 @@ def _attribute_fault(name: str, data_type: str, text: str | None, data: bytes | 
         return f"attribute {name!r} is empty, and no empty value can be sent"
     if not isinstance(value, bytes if kind == "Binary" else str):
         return f"attribute {name!r} is a {kind}, and its value is of type {type(value).__name__}"
+    if other is not None:
+        return f"attribute {name!r} has a text and bytes; it is one of the two"
+    if attribute.string_list_values is not None or attribute.binary_list_values is not None:
+        return f"attribute {name!r} is a list, and SQS and SNS take none"
     if isinstance(value, str) and (bad := forbidden_character(value)):
         return f"attribute {name!r} holds U+{ord(bad):04X}, which no message can carry"
     if kind == "Number" and not is_number(str(value)):

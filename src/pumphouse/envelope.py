@@ -21,7 +21,7 @@ import msgspec
 from pumphouse.claim_check import ClaimCheck, Ticket
 from pumphouse.content import UndecodableError
 from pumphouse.errors import BlobDamagedError, UsageError
-from pumphouse.protocol.attributes import MAX_ATTRIBUTES
+from pumphouse.protocol.attributes import MAX_ATTRIBUTES, plain
 from pumphouse.protocol.operations import MessageAttributeValue
 
 VERSION = 1
@@ -39,6 +39,11 @@ NEVER_FORWARDED = frozenset(
 """Request headers that stay where they came in: secrets, framing, hop-by-hop, and what has a field
 of its own. So do those that `Connection` names, and all that begin with our own prefix."""
 OWN_HEADER_PREFIX = "x-pumphouse-"
+_OURS = (
+    OWN_HEADER_PREFIX,
+    "pumphouse.",
+    "pumphouse_",
+)  # and what our message attributes begin with
 
 
 def forwarded_headers(
@@ -46,24 +51,46 @@ def forwarded_headers(
 ) -> dict[str, str]:
     """The headers of a request that may travel on: names in lower case, repeated ones joined.
 
-    `only` names those that are wanted; what is never forwarded stays out even then.
+    `only` names those that are wanted; what is never forwarded stays out even then. Raises
+    `UsageError` for headers that are no text, naming the one.
     """
-    pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+    try:
+        given = headers.items() if isinstance(headers, Mapping) else headers
+        named = [(name, value) for name, value in given]
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"headers are a mapping or pairs of name and value: {error}") from None
+    pairs = [(_text("a header's name", name), value) for name, value in named]
     wanted = None if only is None else {name.lower() for name in only}
     hops = {
         hop.strip().lower()
         for name, value in pairs
         if name.lower() == "connection"
-        for hop in value.split(",")
+        for hop in _text(f"header {name!r}", value).split(",")
     }
     found: dict[str, str] = {}
     for name, value in pairs:
         name = name.lower()
-        if name in NEVER_FORWARDED or name in hops or name.startswith(OWN_HEADER_PREFIX):
+        if name in NEVER_FORWARDED or name in hops or name.startswith(_OURS):
             continue
         if wanted is None or name in wanted:
+            value = _text(f"header {name!r}", value)
             found[name] = f"{found[name]}, {value}" if name in found else value
     return found
+
+
+def _text(what: str, value: object) -> str:
+    """A text as a document can hold it. Raises `UsageError`, naming it, for anything else."""
+    if not isinstance(value, str):
+        raise UsageError(f"{what} is of type {type(value).__name__}; it is text")
+    text = str(plain(value))
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{what} holds the lone surrogate U+{ord(text[error.start]):04X}, which no document "
+            "can hold; it comes of bytes that were decoded in another encoding than theirs"
+        ) from None
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +101,8 @@ class Envelope:
     are its default group. `dedupe_key` is what its origin calls it, `replay_id` the replay that
     sends it again. `received_at` has milliseconds. Of `headers`, only those that
     `forwarded_headers` lets through are kept. `body` is None while it lies in a claim check
-    (`claim`, with `size` and `sha256`).
+    (`claim`, with `size` and `sha256`). Raises `UsageError` for what is no text, or is text that no
+    document can hold, naming the field or the header.
     """
 
     id: str
@@ -94,11 +122,22 @@ class Envelope:
         put = object.__setattr__
         if not self.id or not isinstance(self.id, str):
             raise UsageError(f"the envelope's id is {self.id!r}; it is text, and not empty")
+        for name in _TEXTS:
+            value = getattr(self, name)
+            if value is not None or name in _ALWAYS:
+                put(self, name, _text(f"the envelope's {name}", value))
         if (self.body is None) == (self.claim is None):
             raise UsageError("an envelope has a body or a claim, one of the two")
         if self.body is not None:
+            if not isinstance(self.body, bytes | bytearray | memoryview):
+                raise UsageError(
+                    f"the envelope's body is of type {type(self.body).__name__}; it is bytes"
+                )
+            put(self, "body", bytes(memoryview(self.body)))
             put(self, "size", len(self.body))
             put(self, "sha256", hashlib.sha256(self.body).hexdigest())
+        if not isinstance(self.received_at, datetime):
+            raise UsageError(f"received_at is {self.received_at!r}; it is a datetime")
         if self.received_at.tzinfo is None:
             raise UsageError("received_at has no time zone; use datetime.now(UTC)")
         put(self, "received_at", _from_milliseconds(_milliseconds(self.received_at)))
@@ -155,6 +194,10 @@ class Envelope:
         whose = (self.tenant_id, self.source_id, self.replay_id, queue)
         ticket = await check.check_in(self.id, self.body, *whose)
         return replace(self, body=None, claim=ticket.key)
+
+
+_ALWAYS = ("id", "source_id", "sha256")
+_TEXTS = (*_ALWAYS, "tenant_id", "content_type", "dedupe_key", "replay_id", "claim")
 
 
 class _Document(msgspec.Struct):

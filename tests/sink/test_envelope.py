@@ -211,3 +211,57 @@ async def test_a_large_body_travels_as_a_claim(
 
 def test_received_at_has_milliseconds() -> None:
     assert envelope().received_at == WHEN - timedelta(microseconds=901)
+
+
+# --- what no document can hold ------------------------------------------------------------------
+
+
+class Text(str):
+    """A text of a class of its own."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"headers": {"x-rate": 5}}, r"header 'x-rate' is of type int"),
+        ({"headers": {"x-a": "caf\udce9"}}, r"header 'x-a' holds the lone surrogate U\+DCE9"),
+        ({"headers": [(b"x-a", b"b")]}, r"a header's name is of type bytes"),
+        ({"headers": {"x\udce9": "b"}}, r"a header's name holds the lone surrogate"),
+        ({"headers": {"connection": 5}}, r"header 'connection' is of type int"),
+        ({"headers": "x-a: b"}, r"headers are a mapping or pairs"),
+        ({"headers": 5}, r"headers are a mapping or pairs"),
+        ({"id": "caf\udce9"}, r"the envelope's id holds the lone surrogate U\+DCE9"),
+        ({"id": 5}, r"id is 5"),
+        ({"source_id": None}, r"source_id is of type NoneType"),
+        ({"tenant_id": ["a"]}, r"tenant_id is of type list"),
+        ({"dedupe_key": 5}, r"dedupe_key is of type int"),
+        ({"replay_id": b"r"}, r"replay_id is of type bytes"),
+        ({"content_type": "\ud800"}, r"content_type holds"),
+        ({"body": "text"}, r"body is of type str; it is bytes"),
+        ({"received_at": "2026-01-01"}, r"received_at is '2026-01-01'; it is a datetime"),
+    ],
+)
+def test_what_no_document_can_hold_is_named(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        envelope(**changes)
+
+
+async def test_texts_and_bytes_of_other_classes_are_the_plain_ones() -> None:
+    given = envelope(
+        id=Text("evt"), tenant_id=Text("t"), headers={Text("X-A"): Text("b")}, body=bytearray(b"x")
+    )
+    assert [type(given.id), type(given.tenant_id), type(given.body)] == [str, str, bytes]
+    assert await open_envelope(given.to_json()) == given
+    assert {type(each) for pair in given.headers.items() for each in pair} == {str}
+
+
+def test_headers_that_look_like_our_attributes_are_never_forwarded() -> None:
+    headers = {
+        "Pumphouse.Claim": "v1",
+        "pumphouse.encoding": "base64",
+        "Pumphouse_Message_Version": "1",
+        "pumphouses": "stay",
+    }
+    assert forwarded_headers(headers) == {"pumphouses": "stay"}

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import md5
 from struct import pack
+from typing import Any
 
 from pumphouse.protocol.operations import MessageAttributeValue
 
@@ -159,6 +160,23 @@ def base_data_type(data_type: str) -> str | None:
         return None
     found = _DATA_TYPE.fullmatch(data_type)
     return found.group(1) if found else None
+
+
+def plain(value: object) -> Any:
+    """A text, bytes or a number of a class of its own as the plain value it is; `TypeError` for
+    all else. Such are members of a `StrEnum`, escaped texts of templates, numbers of arrays.
+
+    What is sent is never more than that, and readers get no more either.
+    """
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bytes):
+        return bytes(memoryview(value))
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    raise TypeError(f"{type(value).__name__} is not supported")
 
 
 def is_number(text: str) -> bool:

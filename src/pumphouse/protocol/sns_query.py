@@ -21,6 +21,7 @@ from urllib.parse import quote_plus
 from msgspec import NODEFAULT, Struct, structs
 
 from pumphouse.errors import ServiceError, UsageError
+from pumphouse.protocol.attributes import plain
 from pumphouse.protocol.faults import fault, from_answer
 from pumphouse.protocol.operations import DONE, Done, MessageAttributeValue, Operation, Result
 from pumphouse.protocol.query import (
@@ -109,16 +110,19 @@ def _member(field: structs.FieldInfo, hint: Any) -> _Member:
 def encode_request(operation: Operation[Any]) -> tuple[str, bytes]:
     """The value of the header `X-Amz-Target`, which is none here, and the form.
 
-    Raises `UsageError` for text with a lone surrogate, which has no form on the wire.
+    Raises `UsageError` for what has no form on the wire: text with a lone surrogate, a value that
+    is no text, number or bytes. Nothing was sent then.
     """
-    fields = [("Action", operation.action), ("Version", VERSION), *_fields(operation, "")]
     try:
+        fields = [("Action", operation.action), ("Version", VERSION), *_fields(operation, "")]
         form = "&".join(f"{name}={quote_plus(value)}" for name, value in fields)
     except UnicodeEncodeError as error:
         raise UsageError(
             f"a text of {operation.action} holds the lone surrogate "
             f"U+{ord(error.object[error.start]):04X}, which SNS does not take"
         ) from None
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UsageError(f"{operation.action} can't be written as a form: {error}") from None
     return "", form.encode("ascii")
 
 
@@ -149,7 +153,13 @@ def _item_fields(inner: str | type[Struct], item: Any, name: str) -> Iterator[tu
         yield from _fields(item, name + ".")
 
 
-_SCALAR: dict[str, Callable[[Any], str]] = {**WRITE, "text": str}
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return str(plain(value))
+    raise TypeError(f"a text is of type {type(value).__name__}")
+
+
+_SCALAR: dict[str, Callable[[Any], str]] = {**WRITE, "text": _text}
 
 
 # --- the client's side: answers -----------------------------------------------------------------

@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from pumphouse.errors import ServiceError, UnexpectedAnswerError, UsageError
+from pumphouse.protocol.attributes import plain
 from pumphouse.protocol.faults import fault, from_answer, lookup
 from pumphouse.protocol.operations import (
     DONE,
@@ -40,7 +41,7 @@ _BATCH_RESULTS = frozenset(
     {SendMessageBatchResult, DeleteMessageBatchResult, ChangeMessageVisibilityBatchResult}
 )
 
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=plain).encode
 
 
 @functools.cache
@@ -74,7 +75,8 @@ def _without_nulls(value: Any) -> Any:
 def encode_request(operation: Operation[Any]) -> tuple[str, bytes]:
     """The value of the header `X-Amz-Target`, and the body.
 
-    Raises `UsageError` for text with a lone surrogate, which has no form on the wire.
+    Raises `UsageError` for what has no form on the wire: text with a lone surrogate, a value that
+    is no text, number or bytes. Nothing was sent then.
     """
     try:
         return TARGET_PREFIX + operation.action, _encode(operation)
@@ -83,6 +85,8 @@ def encode_request(operation: Operation[Any]) -> tuple[str, bytes]:
             f"a text of {operation.action} holds the lone surrogate "
             f"U+{ord(error.object[error.start]):04X}, which SQS does not take"
         ) from None
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise UsageError(f"{operation.action} can't be written as JSON: {error}") from None
 
 
 def decode_answer(

@@ -18,6 +18,7 @@ from pumphouse.errors import NotSentError, OutcomeUnknownError, PumphouseError, 
 from pumphouse.protocol.attributes import (
     MAX_ATTRIBUTES,
     forbidden_character,
+    plain,
     text_size,
 )
 from pumphouse.protocol.operations import Attributes, MessageAttributeValue
@@ -31,6 +32,7 @@ from pumphouse.sink.outgoing import (
     check_for_topic,
     check_id,
     encode_body,
+    plain_text,
 )
 
 
@@ -63,6 +65,14 @@ class Composer:
     ) -> Outgoing:
         """The message as it will be sent, checked. `places` is how many attributes it may have less
         than ten. Raises `UsageError`."""
+        if id is not None and type(id) is not str:
+            id = plain_text("id", id)  # noqa: A001
+        if tenant is not None and type(tenant) is not str:
+            tenant = plain_text("tenant", tenant)
+        if source is not None and type(source) is not str:
+            source = plain_text("source", source)
+        if replay_id is not None and type(replay_id) is not str:
+            replay_id = plain_text("replay_id", replay_id)
         known: content.Weighed | None = None
         if attributes and not headers and type(attributes) is dict:
             known = content.short_texts(attributes)
@@ -203,7 +213,7 @@ def _asked(option: str, function: Callable[[Outgoing], Any], message: Outgoing) 
 def _trace(header: str) -> Attributes:
     if not isinstance(header, str) or forbidden_character(header):
         raise UsageError(f"the trace_header is {header!r}; it is text that SQS takes")
-    return {"AWSTraceHeader": MessageAttributeValue("String", header)}
+    return {"AWSTraceHeader": MessageAttributeValue("String", plain(header))}
 
 
 def _measure(message: Outgoing) -> None:

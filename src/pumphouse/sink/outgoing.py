@@ -7,13 +7,15 @@ is `content.py`'s, and what the whole message may weigh is the sink's.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import lru_cache
+from math import isfinite
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
 
+from pumphouse.content import plain_name
 from pumphouse.errors import UsageError
 from pumphouse.protocol.attributes import (
     MAX_ATTRIBUTES,
@@ -21,6 +23,7 @@ from pumphouse.protocol.attributes import (
     attribute_name_fault,
     forbidden_character,
     is_token,
+    plain,
 )
 from pumphouse.protocol.operations import (
     Attributes,
@@ -160,15 +163,23 @@ def encode_body(body: object) -> str | bytes:
 def as_json(value: object) -> str | bytes:
     """A value as JSON, with the aliases of pydantic's fields, as a reader of its type expects them.
 
-    Raises `UsageError` for what can't be written, or what is not what its own model says.
+    Raises `UsageError` for what can't be written, for NaN and the infinities, which JSON has not,
+    and for what is not what its own model says.
     """
     kind: Any = type(value)
     try:
         if not hasattr(kind, "__pydantic_validator__"):
-            return msgspec.json.encode(value, enc_hook=_inner)
+            text = msgspec.json.encode(value, enc_hook=_inner)
+            if b"null" in text:  # as what JSON has not is written
+                _refuse_lost(msgspec.to_builtins(value, enc_hook=_inner), text)
+            return text
         if callable(dump := getattr(value, "model_dump_json", None)):
-            return str(dump(by_alias=True, warnings="error"))
-        return _adapter(kind).dump_json(value, by_alias=True, warnings="error")
+            text = str(dump(by_alias=True, warnings="error")).encode()
+        else:
+            text = _adapter(kind).dump_json(value, by_alias=True, warnings="error")
+        if b"null" in text or b"NaN" in text or b"Infinity" in text:
+            _refuse_lost(_adapter(kind).dump_python(value, by_alias=True, warnings=False), text)
+        return text
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         reason = " ".join(str(error).split())[:300]
         raise UsageError(
@@ -176,11 +187,40 @@ def as_json(value: object) -> str | bytes:
         ) from None
 
 
+def _refuse_lost(value: object, text: bytes) -> None:
+    """Raise `ValueError`, which says where, for a number that the text does not hold."""
+    try:
+        written = msgspec.json.decode(text)
+    except msgspec.DecodeError:  # a model may choose to write the bare word
+        raise ValueError("it holds NaN or an infinity, which JSON has not") from None
+    if lost := _lost(value, written, "$"):
+        raise ValueError(f"{lost} is NaN or infinite, which JSON has not")
+
+
+def _lost(value: object, written: object, path: str) -> str | None:
+    """Where a value holds a number for which null was written."""
+    if isinstance(value, float):
+        return path if written is None and not isfinite(value) else None
+    pairs: Iterable[tuple[str, object, object]] = ()
+    if isinstance(value, Mapping) and isinstance(written, dict):
+        pairs = (
+            (f".{name}", inner, other)
+            for inner, (name, other) in zip(value.values(), written.items(), strict=False)
+        )
+    elif isinstance(value, list | tuple | set | frozenset) and isinstance(written, list):
+        pairs = (
+            (f"[{at}]", inner, other)
+            for at, (inner, other) in enumerate(zip(value, written, strict=False))
+        )
+    found = (_lost(inner, other, path + step) for step, inner, other in pairs)
+    return next(filter(None, found), None)
+
+
 def _inner(value: object) -> object:
-    """A model of pydantic's inside of something else."""
+    """A model of pydantic's inside of something else, or a text or number of a class of its own."""
     if callable(dump := getattr(value, "model_dump", None)):
         return dump(mode="json", by_alias=True, warnings="error")
-    raise TypeError(f"{type(value).__name__} is not supported")
+    return plain(value)
 
 
 @lru_cache(maxsize=256)
@@ -201,20 +241,36 @@ def attribute_values(given: Mapping[str, AttributeValue]) -> Attributes:
             f"attributes are of type {type(given).__name__}; they are names with values"
         )
     for name, value in given.items():
+        if type(name) is not str:
+            name = plain_name(name)
         if isinstance(value, str):
-            found[name] = MessageAttributeValue("String", value)
+            found[name] = MessageAttributeValue("String", plain(value))
         elif isinstance(value, MessageAttributeValue):
-            found[name] = value
+            found[name] = _plain_attribute(value)
         elif isinstance(value, bytes):
-            found[name] = MessageAttributeValue("Binary", binary_value=value)
+            found[name] = MessageAttributeValue("Binary", binary_value=plain(value))
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            found[name] = MessageAttributeValue("Number", str(value))
+            found[name] = MessageAttributeValue("Number", str(plain(value)))
         elif value is not None:
             raise UsageError(
                 f"attribute {name!r} is of type {type(value).__name__}; "
                 "it can be text, bytes, a number or a MessageAttributeValue"
             )
     return found
+
+
+_PLAIN = (str, bytes, type(None))
+
+
+def _plain_attribute(given: MessageAttributeValue) -> MessageAttributeValue:
+    """The attribute without classes of its values' own; `content.weigh` refuses what is wrong."""
+    values = (given.data_type, given.string_value, given.binary_value)
+    if all(type(value) in _PLAIN for value in values):
+        return given
+    data_type, text, data = (
+        plain(value) if isinstance(value, str | bytes) else value for value in values
+    )
+    return msgspec.structs.replace(given, data_type=data_type, string_value=text, binary_value=data)
 
 
 def add_optional(
@@ -234,14 +290,20 @@ def add_optional(
             attributes[name] = value
 
 
-def check_id(what: str, text: Any, *, hashed: bool) -> str:
+def plain_text(what: str, text: object) -> str:
+    """A text of whatever class as plain text. Raises `UsageError`, naming it, for anything else."""
+    if not isinstance(text, str):
+        raise UsageError(f"the {what} is of type {type(text).__name__}; it is text")
+    return str(plain(text))
+
+
+def check_id(what: str, given: object, *, hashed: bool) -> str:
     """A group or deduplication id as SQS takes it: 1 to 128 of letters, digits and punctuation.
 
     With `hashed`, one that SQS does not take is replaced by its SHA-256, never cut; without,
     `UsageError`.
     """
-    if not isinstance(text, str):
-        raise UsageError(f"the {what} is of type {type(text).__name__}; it is text")
+    text = given if type(given) is str else plain_text(what, given)
     if is_token(text):
         return text
     if hashed and text:
@@ -295,8 +357,8 @@ def check_for_topic(
         )
     if structure is not None:
         _check_structure(message, structure)
-    message.subject = subject
-    message.message_structure = structure
+    message.subject = subject if subject is None else plain(subject)
+    message.message_structure = structure if structure is None else plain(structure)
 
 
 def _check_structure(message: Outgoing, structure: str) -> None:
