@@ -80,7 +80,8 @@ def subscription_of(
         given["publish"] = destination(to)
     elif to is not None and not isinstance(to, Topic):
         raise UsageError(
-            f"{where}publish is a queue or a Topic, not {to!r}; a publisher decorates its handler"
+            f"{where}publish is the name of a queue or a Topic, not {to!r}; app.publisher(…) "
+            "declares a Queue with options, and a publisher decorates its handler"
         )
     given["middleware"] = tuple(given.get("middleware", ()))
     check_middleware(given["middleware"], where, batch=plan.batch)
