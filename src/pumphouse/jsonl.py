@@ -3,16 +3,20 @@
 One line is one JSON object, sent as it stands. Blank lines are no events. A line that can't be an
 event is a `BadLine` with its number, never an exception; input that can't be read at all is one
 `UsageError`. What to do about bad lines is the caller's decision.
+
+`load` and `read` keep everything in memory; `parsed`, `UsualKeys` and `grouped` are for those who
+look at one line at a time.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, NamedTuple
 
 import msgspec
 
@@ -45,6 +49,14 @@ class Event:
     line: int
     group: str
     body: str
+
+
+class Line(NamedTuple):
+    """A line that is an object: its number, itself, and what it says."""
+
+    number: int
+    body: str
+    value: dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,25 +105,31 @@ def read(stream: IO[bytes], source: str, group_by: str | None = None) -> Events:
     Raises `UsageError` when the key is empty or there is more than `MAX_INPUT_BYTES`, and
     `InputError` when there is not one event in it.
     """
-    if group_by is not None and not group_by.strip("."):
-        raise UsageError("--group-by needs the name of a key")
-    lines: list[tuple[int, str, dict[str, object]]] = []
+    check_key(group_by)
+    lines: list[Line] = []
     bad: list[BadLine] = []
-    for number, raw in _numbered(stream, source):
-        line = _parse(number, raw)
+    usual = UsualKeys()
+    for line in parsed(stream, source, MAX_INPUT_BYTES):
         if isinstance(line, BadLine):
             bad.append(line)
-        elif line is not None:
-            lines.append((number, *line))
+        else:
+            lines.append(line)
+            usual.see(line)
     if not lines:
-        raise InputError(_nothing_in(source, bad))
+        raise InputError(nothing_in(source, bad))
 
-    key = group_by or _usual_key([value for _, _, value in lines])
+    key = group_by or usual.key
     if key is None:
-        events = [Event(number, ONE_GROUP, body) for number, body, _ in lines]
+        events = [Event(line.number, ONE_GROUP, line.body) for line in lines]
         grouping = "all in one group: no --group-by, and no usual key that every event has"
     else:
-        events, without = _grouped(lines, key)
+        events, without = [], []
+        for line in lines:
+            event = grouped(line, key)
+            if isinstance(event, BadLine):
+                without.append(event)
+            else:
+                events.append(event)
         if not events:
             raise InputError(f"{source}: no event has a group: {without[0]}{and_more(without)}")
         bad = sorted([*bad, *without], key=lambda line: line.line)
@@ -119,7 +137,21 @@ def read(stream: IO[bytes], source: str, group_by: str | None = None) -> Events:
     return Events(events, bad, source, grouping)
 
 
+def check_key(group_by: str | None) -> None:
+    """Raise `UsageError` for a key that is none."""
+    if group_by is not None and not group_by.strip("."):
+        raise UsageError("--group-by needs the name of a key")
+
+
 # --- lines --------------------------------------------------------------------------------------
+
+
+def parsed(stream: IO[bytes], source: str, limit: float = math.inf) -> Iterator[Line | BadLine]:
+    """Each line of a stream that is not blank; raises `UsageError` after `limit` bytes."""
+    for number, raw in _numbered(stream, source, limit):
+        line = _parse(number, raw)
+        if line is not None:
+            yield line
 
 
 @contextmanager
@@ -141,7 +173,7 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
         raise UsageError(f"cannot read {path!r}: {error}") from None
 
 
-def _numbered(stream: IO[bytes], source: str) -> Iterator[tuple[int, bytes | None]]:
+def _numbered(stream: IO[bytes], source: str, limit: float) -> Iterator[tuple[int, bytes | None]]:
     """Each line with its number, without its line end; None for one that no message can hold."""
     number = read = 0
     while line := stream.readline(_LONGEST):
@@ -151,8 +183,8 @@ def _numbered(stream: IO[bytes], source: str) -> Iterator[tuple[int, bytes | Non
         while len(rest) == most and not rest.endswith(b"\n"):
             rest, most = stream.readline(_CHUNK), _CHUNK
             read += len(rest)
-            _check_size(read, source)
-        _check_size(read, source)
+            _check_size(read, source, limit)
+        _check_size(read, source, limit)
         content = line.rstrip(b"\r\n")
         if number == 1:
             content = content.removeprefix(b"\xef\xbb\xbf")
@@ -160,14 +192,14 @@ def _numbered(stream: IO[bytes], source: str) -> Iterator[tuple[int, bytes | Non
         yield number, None if cut or len(content) > MAX_MESSAGE_BYTES else content
 
 
-def _check_size(read: int, source: str) -> None:
-    if read > MAX_INPUT_BYTES:
+def _check_size(read: int, source: str, limit: float) -> None:
+    if read > limit:
         raise UsageError(
-            f"{source} is larger than {MAX_INPUT_BYTES >> 20} MiB, and all of it is kept in memory"
+            f"{source} is larger than {int(limit) >> 20} MiB, and all of it is kept in memory"
         )
 
 
-def _parse(number: int, raw: bytes | None) -> tuple[str, dict[str, object]] | BadLine | None:
+def _parse(number: int, raw: bytes | None) -> Line | BadLine | None:
     """The line's text and its object; None for a blank line."""
     limit = f"{MAX_MESSAGE_BYTES:,} bytes of a message"
     if raw is None:
@@ -186,16 +218,17 @@ def _parse(number: int, raw: bytes | None) -> tuple[str, dict[str, object]] | Ba
         return BadLine(number, f"{_kind(value)}, and an event is an object")
     if message_size(*encode(text)) > MAX_MESSAGE_BYTES:
         return BadLine(number, f"as a message longer than the {limit}")
-    return text, value
+    return Line(number, text, value)
 
 
-def _nothing_in(source: str, bad: Sequence[BadLine]) -> str:
+def nothing_in(source: str, bad: Sequence[BadLine]) -> str:
+    """What is to be said of an input without events."""
     if not bad:
         return f"{source} holds no events: it is empty"
     return f"{source} holds no events: {bad[0]}{and_more(bad)}"
 
 
-def and_more(bad: Sequence[BadLine]) -> str:
+def and_more(bad: Sized) -> str:
     """` (and 3 more bad lines)` after the first of them, or nothing."""
     more = len(bad) - 1
     return f" (and {more} more bad {'line' if more == 1 else 'lines'})" if more else ""
@@ -204,33 +237,36 @@ def and_more(bad: Sequence[BadLine]) -> str:
 # --- groups -------------------------------------------------------------------------------------
 
 
-def _usual_key(values: Sequence[dict[str, object]]) -> str | None:
-    return next(
-        (key for key in USUAL_KEYS if all(_group(value.get(key)) is not None for value in values)),
-        None,
+class UsualKeys:
+    """Which of `USUAL_KEYS` every event has."""
+
+    def __init__(self) -> None:
+        self._left: Sequence[str] = USUAL_KEYS
+
+    def see(self, line: Line) -> None:
+        """Look at one more event."""
+        if self._left:
+            get = line.value.get
+            self._left = [key for key in self._left if _group(get(key)) is not None]
+
+    @property
+    def key(self) -> str | None:
+        """The first of them, if there is one."""
+        return self._left[0] if self._left else None
+
+
+def grouped(line: Line, key: str) -> Event | BadLine:
+    """The event of a line, with the group that it has at a key."""
+    found = _at(line.value, key)
+    group = _group(found)
+    if group is not None:
+        return Event(line.number, group, line.body)
+    if found is _NOTHING:
+        keys = ", ".join(_shown(name) for name in list(line.value)[:8]) or "no keys"
+        return BadLine(line.number, f"nothing at the key {key!r}; the event has {keys}")
+    return BadLine(
+        line.number, f"{_kind(found)} at the key {key!r}, and a group is text or a number"
     )
-
-
-def _grouped(
-    lines: Sequence[tuple[int, str, dict[str, object]]], key: str
-) -> tuple[list[Event], list[BadLine]]:
-    events: list[Event] = []
-    bad: list[BadLine] = []
-    for number, body, value in lines:
-        found = _at(value, key)
-        group = _group(found)
-        if group is not None:
-            events.append(Event(number, group, body))
-        elif found is _NOTHING:
-            keys = ", ".join(_shown(name) for name in list(value)[:8]) or "no keys"
-            bad.append(BadLine(number, f"nothing at the key {key!r}; the event has {keys}"))
-        else:
-            bad.append(
-                BadLine(
-                    number, f"{_kind(found)} at the key {key!r}, and a group is text or a number"
-                )
-            )
-    return events, bad
 
 
 def _shown(name: str) -> str:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pumphouse import cli
 from pumphouse.account import Account
-from pumphouse.cli.send import Options, send_events
-from pumphouse.jsonl import load
+from pumphouse.errors import NetworkError
 from pumphouse.protocol.operations import CreateQueue, SendMessageBatch
+from pumphouse.sink.letter import DeadLetter
 from support.serving import Served, serving
 
 Command = Callable[..., tuple[int, str, str]]
@@ -163,64 +160,28 @@ def test_wrong_usage(
     assert err.count("\n") == 1
 
 
-def test_a_missing_queue_fails_every_event_and_loses_none(
+def test_a_missing_queue_is_one_error_before_anything_is_read(
     command: Command, served: Served, tmp_path: Path
 ) -> None:
-    _events(tmp_path / "events.jsonl", 3)
-    code, out, err = command("send", "missing", "-i", "events.jsonl")
-    assert code == 1
-    assert out.startswith("0 of 3 stored")
-    assert "QueueDoesNotExist" in err
-    assert len((tmp_path / "refused.jsonl").read_text().splitlines()) == 3
-    served.run(_account(served).execute(CreateQueue("missing")))
-    assert command("replay", "refused.jsonl")[0] == 0
-    assert len(_account(served).sent("missing")) == 3
+    (tmp_path / "bad.jsonl").write_text("no event\n")
+    code, out, err = command("send", "missing", "-i", "bad.jsonl")
+    assert (code, out) == (78, "")
+    assert err.startswith("pumphouse: QueueDoesNotExist")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "refused.jsonl").exists()
 
 
-class Interrupting:
-    """A backend that is interrupted (Ctrl-C, then SIGTERM) when it gets its third batch: `times`
-    times, and then answers, or never does."""
-
-    def __init__(self, account: Account, times: int) -> None:
-        self.account, self.times, self.batches = account, times, 0
-
-    async def execute(self, operation: Any) -> Any:
-        if isinstance(operation, SendMessageBatch):
-            self.batches += 1
-            if self.batches == 3:
-                for number in (signal.SIGINT, signal.SIGTERM)[: self.times]:
-                    signal.raise_signal(number)
-                    await asyncio.sleep(0.01)
-                if self.times > 1:
-                    await asyncio.Event().wait()
-        return await self.account.execute(operation)
-
-    async def aclose(self) -> None:
-        pass
-
-
-@pytest.mark.parametrize("times", [1, 2])
-async def test_an_interrupt_ends_it_in_order_and_loses_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], times: int
+def test_what_a_missing_queue_refused_is_replayed_once_it_is_there(
+    command: Command, served: Served, tmp_path: Path
 ) -> None:
-    account = Account()
-    await account.execute(CreateQueue("q"))
-    _events(tmp_path / "events.jsonl", 5_000)
-    refused = tmp_path / "refused.jsonl"
-    options = Options("q", str(tmp_path / "events.jsonl"), refused=str(refused))
-    code = await send_events(options, load(options.input, "n"), {}, Interrupting(account, times))
-    assert code == 130
-    out, err = capsys.readouterr()
-    letters = [json.loads(line) for line in refused.read_text().splitlines()]
-    stored = {json.loads(sent.body)["n"] for sent in account.sent("q")}
-    kept = {json.loads(letter["body"])["n"]: letter["kind"] for letter in letters}
-    assert out.startswith(f"{len(stored)} of 5000 stored") or times == 2
-    assert stored | kept.keys() == set(range(5_000))
-    assert all(kept[n] == "unknown" for n in stored & kept.keys())
-    assert "pumphouse replay" in err
-    if times == 1:
-        assert not stored & kept.keys()
-        assert set(kept.values()) == {"not_sent"}
-    else:
-        assert "unknown" in kept.values()
-        assert "--unknown" in err
+    letters = [DeadLetter("later", "refused", NetworkError("no"), 1, 0.0, str(n)) for n in range(3)]
+    (tmp_path / "x.jsonl").write_bytes(b"".join(letter.to_json() for letter in letters))
+    code, out, err = command("replay", "x.jsonl")
+    assert (code, out) == (1, "0 stored, 3 failed, 0 left out\n")
+    assert "QueueDoesNotExist" in err
+    code, out, err = command("replay", "x.jsonl", "-q", "missing")
+    assert (code, out, err.count("\n")) == (78, "", 1)
+    served.run(_account(served).execute(CreateQueue("later")))
+    assert command("replay", "x.jsonl")[0] == 0
+    assert len(_account(served).sent("later")) == 3
+    assert not list(tmp_path.iterdir())

@@ -3,8 +3,8 @@
 What goes wrong on purpose is one line on standard error and no traceback. The exit code is 2 for a
 command that can't be carried out as it was written (`UsageError`, unknown options), 1 for any other
 `PumphouseError` and for a fault of the operating system (a full disk), 130 for Ctrl-C, and 141 when
-whoever reads the output has gone; those of `run` are finer (`exit_codes.py`). A traceback is a bug
-in pumphouse, or in a service that is run.
+whoever reads the output has gone; those of `run`, `send` and `replay` are finer (`exit_codes.py`).
+A traceback is a bug in pumphouse, or in a service that is run.
 
 The subcommands are in `command.py`, which is imported with the first command: the processes of
 `pumphouse run --workers` are in this package as well, and need none of it.
@@ -57,13 +57,13 @@ def run_command(arguments: list[str] | None = None) -> int:
     except click.ClickException as error:
         return _explain_command_line(error)
     except UsageError as error:
-        _say(str(error))
+        say(str(error))
         return WRONG_USAGE
     except PumphouseError as error:
-        _say(str(error))
+        say(str(error))
         return FAILED
     except KeyboardInterrupt:
-        _say("interrupted")
+        say("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         _close_output()
@@ -74,7 +74,7 @@ def run_command(arguments: list[str] | None = None) -> int:
             return PIPE_CLOSED
         raise
     except OSError as error:
-        _say(": ".join(filter(None, (error.strerror or str(error), error.filename))))
+        say(": ".join(filter(None, (error.strerror or str(error), error.filename))))
         _close_output()
         return FAILED
 
@@ -100,11 +100,11 @@ def _explain_command_line(error: click.ClickException) -> int:
         return WRONG_USAGE
     path = context.command_path if context is not None else "pumphouse"
     text = " ".join(error.format_message().split())
-    _say(f"{text.rstrip('.')} (`{path} --help` lists what there is)")
+    say(f"{text.rstrip('.')} (`{path} --help` lists what there is)")
     return error.exit_code
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     """One line on standard error, whatever is in the text."""
     if sys.stderr is not None:
         line = " ".join(text.split())

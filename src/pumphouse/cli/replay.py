@@ -10,6 +10,8 @@ from pathlib import Path
 
 from pumphouse.addressing import Topic, destination
 from pumphouse.backend import Backend
+from pumphouse.cli import say
+from pumphouse.cli.exit_codes import code_of
 from pumphouse.cli.finding import find
 from pumphouse.cli.progress import progress_bar
 from pumphouse.envelope import replayed
@@ -39,8 +41,8 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Replay; the exit code is 0 when no letter failed, else 1; 128 and the signal where one ended
-    it."""
+    """Replay; the exit code is 0 when no letter failed, 1 when one did, 128 and the signal where
+    one ended it, and that of `exit_codes.py` when the destination can't be found."""
     backend = connect(
         region=options.region, endpoint_url=options.endpoint_url, profile=options.profile
     )
@@ -53,7 +55,11 @@ def run(options: Options) -> int:
         finally:
             await backend.aclose()
 
-    done = asyncio.run(all_of_it())
+    try:
+        done = asyncio.run(all_of_it())
+    except PumphouseError as error:
+        say(str(error))
+        return code_of(error)
     print(f"{done.stored} stored, {len(done.failed)} failed, {done.skipped} left out")
     for file, line, reason in done.failed[:_SHOWN]:
         print(f"{file}:{line}: {reason}", file=sys.stderr)

@@ -1,7 +1,7 @@
 """`pumphouse send`: JSON lines to a queue or topic, confirmed, batched, in order in each group.
 
-What could not be sent is written to a file of dead letters with the reason, which `pumphouse
-replay` sends again. How events are read is `jsonl.py`'s business.
+What could not be sent is written to a file of dead letters with the reason (`refused.py`), which
+`pumphouse replay` sends again. How events are read is the business of `event_file.py`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,24 @@ import hashlib
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pumphouse.addressing import Topic, destination
 from pumphouse.backend import Backend
-from pumphouse.cli.events import read_events
+from pumphouse.cli import say
+from pumphouse.cli.event_file import EventFile, opened
+from pumphouse.cli.events import check
+from pumphouse.cli.exit_codes import FAILED, OK, code_of
+from pumphouse.cli.finding import find
 from pumphouse.cli.progress import progress_bar
+from pumphouse.cli.refused import Refused, reserved
 from pumphouse.cli.words import counted
-from pumphouse.errors import NotSentError, OutcomeUnknownError, PumphouseError, UsageError
+from pumphouse.content import check_attributes
+from pumphouse.errors import ClosedError, NotSentError, PumphouseError, UsageError
 from pumphouse.http import connect
-from pumphouse.jsonl import Event, Events, load
+from pumphouse.jsonl import Event, InputError
 from pumphouse.model import Receipt
 from pumphouse.signals import Signals
 from pumphouse.sink import Sink
@@ -48,126 +54,193 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Send; the exit code is 0 when every event was stored, else 1."""
+    """Send; the exit code is 0 when every event was stored, 1 when not, 128 and the signal where
+    one ended it, and that of `exit_codes.py` when the destination can't be found."""
     attributes = _attributes(options.attributes)
-    if Path(options.refused).exists():
-        raise UsageError(
-            f"{options.refused} is there already, with what an earlier send did not store: "
-            f"`{_replay_command(options)}` sends that, and --refused names another file for this "
-            "send"
+    to = destination(options.queue)
+    check(options.on_bad_line)
+    with (
+        reserved(Path(options.refused), _replay_command(options)) as refused,
+        opened(options.input, options.group_by) as events,
+        asyncio.Runner() as runner,
+    ):
+        backend = connect(
+            region=options.region, endpoint_url=options.endpoint_url, profile=options.profile
         )
-    events = read_events(lambda: load(options.input, options.group_by), options.on_bad_line)
-    backend = connect(
-        region=options.region, endpoint_url=options.endpoint_url, profile=options.profile
-    )
-    return asyncio.run(_send_and_close(options, events, attributes, backend))
-
-
-async def _send_and_close(
-    options: Options, events: Events, attributes: dict[str, str], backend: Backend
-) -> int:
-    try:
-        return await send_events(options, events, attributes, backend)
-    finally:
-        await backend.aclose()
+        try:
+            try:
+                runner.run(find(to, backend))
+            except PumphouseError as error:
+                say(str(error))
+                return code_of(error)
+            events.look_through(options.on_bad_line)
+            return runner.run(send_events(options, events, attributes, backend, refused))
+        finally:
+            runner.run(backend.aclose())
 
 
 async def send_events(
-    options: Options, events: Events, attributes: dict[str, str], backend: Backend
+    options: Options,
+    events: EventFile,
+    attributes: dict[str, str],
+    backend: Backend,
+    refused: Refused,
 ) -> int:
-    """Send every event over the backend, and report. An interrupt ends it in order: nothing more
-    is sent, answers are awaited, and what was not stored is kept; a second one does not wait."""
+    """Send every event over the backend, and report. A signal ends it in order: nothing more is
+    sent, answers are awaited, and what was not stored is kept; a second one does not wait."""
     began = time.monotonic()
-    failed: list[tuple[Event, PumphouseError]] = []
-    stored = 0
-    to = destination(options.queue)
-    unsettled = {event.line for event in events.events}
-    under_way: set[int] = set()
-    main = asyncio.current_task()
+    sending = _Sending(options, events, attributes, refused)
 
     def interrupted() -> None:
-        if len(signals.received) > 1 and main is not None:
-            main.cancel()
+        sending.stopped = True
+        if len(signals.received) == 2:
+            sending.give_up()
 
-    def wanted() -> Iterator[Event]:
-        for event in events.events:
-            if signals.received:
-                unsettled.discard(event.line)
-                failed.append((event, _left(False)))
-            else:
-                yield event
-
-    with Signals(interrupted) as signals:
-        async with Sink(to, backend) as sink:
-            grouped = sink.fifo or options.group_by is not None
-            with progress_bar("sent", len(events.events)) as show:
-
-                async def send(event: Event) -> Receipt:
-                    if signals.received:
-                        raise _left(False)
-                    under_way.add(event.line)
-                    return await sink.send(
-                        event.body,
-                        id=_id(events.source, event) if sink.fifo else None,
-                        group_id=event.group if grouped else None,
-                        tenant=event.group,
-                        attributes=attributes,
-                        wait=True,
-                    )
-
-                def settled(event: Event, outcome: Receipt | PumphouseError) -> None:
-                    nonlocal stored
-                    unsettled.discard(event.line)
-                    if isinstance(outcome, PumphouseError):
-                        failed.append((event, outcome))
-                    else:
-                        stored += 1
-                    show(stored + len(failed))
-
-                def chain(event: Event) -> str | None:
-                    return event.group if sink.fifo else None
-
-                try:
-                    await in_order(wanted(), chain, send, done=settled)
-                except asyncio.CancelledError:
-                    if len(signals.received) < 2 or main is None:
-                        raise
-                    main.uncancel()
-                    await sink.aclose(0)
-                    failed += (
-                        (event, _left(event.line in under_way))
-                        for event in events.events
-                        if event.line in unsettled
-                    )
+    with Signals(interrupted, hangup=True) as signals:
+        async with Sink(sending.to, backend) as sink:
+            with progress_bar("sent", len(events)) as show:
+                await sending.run(sink, show)
             requests = sink.stats["requests"]
     seconds = time.monotonic() - began
     print(
-        f"{stored} of {len(events.events)} stored in {options.queue}, confirmed, "
+        f"{sending.stored} of {len(events)} stored in {options.queue}, confirmed, "
         f"with {counted(requests, 'request')} in {seconds:.2f} s"
     )
-    if not failed:
-        return 0
-    failed.sort(key=lambda each: each[0].line)
-    _write_refused(options, to, attributes, failed, fifo=sink.fifo, source=events.source)
-    event, error = failed[0]
-    print(
-        f"{len(failed)} not stored, the first is line {event.line}: {error}\n"
-        f"they are in {options.refused}; `{_replay_command(options)}` sends them again"
-        + (" (--unknown: also those that may be stored)" if _any_unknown(failed) else ""),
-        file=sys.stderr,
-    )
-    return 128 + signals.received[0] if signals.received else 1
+    if sending.first is not None:
+        line, error = sending.first
+        print(f"{sending.failed} not stored, the first is line {line}: {error}", file=sys.stderr)
+    if refused.count:
+        print(
+            f"{'they are' if refused.count == sending.failed else f'{refused.count} of them are'} "
+            f"in {options.refused}; `{_replay_command(options)}` sends them again"
+            + (" (--unknown: also those that may be stored)" if refused.any_unknown else ""),
+            file=sys.stderr,
+        )
+    if sending.trouble is not None:
+        print(f"{sending.trouble}; {sending.not_written()}", file=sys.stderr)
+    if sending.first is None and sending.trouble is None:
+        return OK
+    return 128 + signals.received[0] if signals.received else FAILED
 
 
-def _left(under_way: bool) -> PumphouseError:
-    """What became of an event when there was an interrupt."""
-    if under_way:
-        return OutcomeUnknownError("interrupted before it was answered")
-    return NotSentError("not sent: interrupted")
+class _Sending:
+    """Events on their way, and what became of them. `stopped` once no more are to be sent."""
 
+    def __init__(
+        self, options: Options, events: EventFile, attributes: dict[str, str], refused: Refused
+    ) -> None:
+        self.to = destination(options.queue)
+        self.stopped = False
+        self.stored = self.failed = 0
+        self.first: tuple[int, PumphouseError] | None = None
+        self.trouble: Exception | None = None
+        self._options = options
+        self._events = events
+        self._attributes = attributes
+        self._refused = refused
+        self._lost: list[int] = []  # lines that are not stored, and not written down either
+        self._closing: asyncio.Task[None] | None = None
 
-def _any_unknown(failed: Sequence[tuple[Event, PumphouseError]]) -> bool:
-    return any(isinstance(error, OutcomeUnknownError) for _, error in failed)
+    async def run(self, sink: Sink, show: Callable[[int], object]) -> None:
+        """Send them all, or up to where it is stopped; the rest is written down as not sent."""
+        self._sink = sink
+        self._grouped = sink.fifo or self._options.group_by is not None
+
+        def settled(event: Event, outcome: Receipt | PumphouseError) -> None:
+            if isinstance(outcome, PumphouseError):
+                self._refuse(event, outcome)
+            else:
+                self.stored += 1
+            show(self.stored + self.failed)
+
+        def chain(event: Event) -> str | None:
+            return event.group if sink.fifo else None
+
+        events = self._read()
+        await in_order(self._until_stopped(events), chain, self._send, done=settled)
+        if self._closing is not None:
+            await self._closing
+        for event in events:
+            self._refuse(event, NotSentError("not sent: interrupted"))
+
+    def give_up(self) -> None:
+        """Wait for no answer any more: each event under way gets its outcome at once."""
+        self._closing = asyncio.create_task(self._sink.aclose(0))
+
+    def _read(self) -> Iterator[Event]:
+        try:
+            yield from self._events
+        except (InputError, OSError) as error:
+            self.stopped = True
+            self.trouble = self.trouble or error
+
+    def _until_stopped(self, events: Iterator[Event]) -> Iterator[Event]:
+        while not self.stopped and (event := next(events, None)) is not None:
+            yield event
+
+    async def _send(self, event: Event) -> Receipt:
+        if self.stopped:
+            raise NotSentError("not sent: interrupted")
+        return await self._sink.send(
+            event.body,
+            id=self._id(event),
+            group_id=event.group if self._grouped else None,
+            tenant=event.group,
+            attributes=self._attributes,
+            wait=True,
+        )
+
+    def _id(self, event: Event) -> str | None:
+        """A deduplication id that is the same when the same file is sent again."""
+        if not self._sink.fifo:
+            return None
+        text = f"{self._events.identity}:{event.line}:{event.body}"
+        return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+
+    def _refuse(self, event: Event, error: PumphouseError) -> None:
+        if isinstance(error, ClosedError):  # given up before it was sent
+            error = NotSentError("not sent: interrupted")
+        self.failed += 1
+        if self.first is None or event.line < self.first[0]:
+            self.first = event.line, error
+        letter = DeadLetter(
+            queue=self._options.queue,
+            kind=kind_of(error),
+            error=error,
+            attempts=0,
+            at=time.time(),
+            body=event.body,
+            attributes=attribute_values(self._attributes),
+            id=self._id(event),
+            tenant=event.group,
+            group_id=event.group if self._grouped else None,
+            to_topic=isinstance(self.to, Topic),
+        )
+        try:
+            self._refused.add(letter)
+        except OSError as failure:
+            self.stopped = True
+            self.trouble = self.trouble or failure
+            self._lost.append(event.line)
+
+    def not_written(self) -> str:
+        """Which lines are in no file, where the file could not be written."""
+        if not self._lost:
+            return "nothing more was sent"
+        lines = sorted(self._lost)
+        starts = [
+            line for line, before in zip(lines, [-1, *lines], strict=False) if line - before > 1
+        ]
+        ends = [
+            line
+            for line, after in zip(lines, [*lines[1:], lines[-1] + 2], strict=True)
+            if after - line > 1
+        ]
+        ranges = [
+            str(start) if start == end else f"{start}-{end}"
+            for start, end in zip(starts, ends, strict=True)
+        ]
+        return f"not stored, and in no file, are lines {', '.join(ranges)} of {self._events.source}"
 
 
 def _replay_command(options: Options) -> str:
@@ -176,38 +249,6 @@ def _replay_command(options: Options) -> str:
         if value := getattr(options, name):
             words += [f"--{name.replace('_', '-')}", value]
     return shlex.join(words)
-
-
-def _write_refused(
-    options: Options,
-    to: str | Topic,
-    attributes: dict[str, str],
-    failed: list[tuple[Event, PumphouseError]],
-    *,
-    fifo: bool,
-    source: str,
-) -> None:
-    with open(options.refused, "xb") as file:
-        for event, error in failed:
-            letter = DeadLetter(
-                queue=options.queue,
-                kind=kind_of(error),
-                error=error,
-                attempts=0,
-                at=time.time(),
-                body=event.body,
-                attributes=attribute_values(attributes),
-                id=_id(source, event) if fifo else None,
-                tenant=event.group,
-                group_id=event.group if fifo or options.group_by else None,
-                to_topic=isinstance(to, Topic),
-            )
-            file.write(letter.to_json())
-
-
-def _id(source: str, event: Event) -> str:
-    """A deduplication id that is the same when the same file is sent again."""
-    return hashlib.sha256(f"{source}:{event.line}:{event.body}".encode()).hexdigest()
 
 
 def _attributes(given: Sequence[str]) -> dict[str, str]:
@@ -219,4 +260,5 @@ def _attributes(given: Sequence[str]) -> dict[str, str]:
         if name in found:
             raise UsageError(f"--attribute {name} is given twice")
         found[name] = value
+    check_attributes(attribute_values(found))
     return found
