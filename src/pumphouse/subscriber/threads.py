@@ -68,9 +68,9 @@ class Threads:
         self.busy = 0
 
     async def to_the_end(
-        self, function: Callable[[], Any], clock: Clock
+        self, call: Callable[[], Any], clock: Clock
     ) -> tuple[Any, asyncio.CancelledError | None]:
-        """Run `function` in a thread, in a copy of the caller's context, and wait for its end even
+        """Run `call` in a thread, in a copy of the caller's context, and wait for its end even
         when that is cancelled, since a thread can't be stopped. Gives the result and the
         cancellation, if there was one; raises the cancellation where the call has failed as well,
         otherwise what the call raised.
@@ -78,22 +78,22 @@ class Threads:
         cancelled: asyncio.CancelledError | None = None
         with clock.hold() if isinstance(clock, VirtualClock) else nullcontext():
             loop = asyncio.get_running_loop()
-            call = _Call(function, loop.create_future())
-            self._start(call, loop)
-            while not call.done:
+            under_way = _Call(call, loop.create_future())
+            self._start(under_way, loop)
+            while not under_way.done:
                 try:
-                    await call.waiter
+                    await under_way.waiter
                 except asyncio.CancelledError as error:
                     cancelled = error
-                    if not call.done:
-                        call.waiter = loop.create_future()
+                    if not under_way.done:
+                        under_way.waiter = loop.create_future()
             self.busy -= 1
-        if call.error is None:
-            return call.result, cancelled
+        if under_way.error is None:
+            return under_way.result, cancelled
         try:
-            raise cancelled or _raisable(call.error)
+            raise cancelled or _raisable(under_way.error)
         finally:
-            cancelled = call.error = None  # their tracebacks lead back here
+            cancelled = under_way.error = None  # their tracebacks lead back here
 
     def _start(self, call: _Call, loop: asyncio.AbstractEventLoop) -> None:
         if self._way_back is None or self._way_back.loop is not loop:
