@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol, TypeVar, runtime_checkable
 
 from pumphouse.protocol.operations import Operation
@@ -25,3 +28,22 @@ class Backend(Protocol):
 
     async def aclose(self) -> None:
         """Give back sockets and whatever else is held; may be called twice."""
+
+
+_UNSENT = "pumphouse_unsent"
+
+
+@contextmanager
+def nothing_leaves() -> Iterator[None]:
+    """Around what has to be there before a request can leave: a cancellation that comes in it says
+    so (`left_nothing`). Every other one of a call leaves it open what became of the request."""
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        setattr(error, _UNSENT, True)
+        raise
+
+
+def left_nothing(error: asyncio.CancelledError) -> bool:
+    """Whether a call was cancelled before its request left."""
+    return getattr(error, _UNSENT, False)

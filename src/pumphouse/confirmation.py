@@ -11,7 +11,6 @@ decide.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -23,6 +22,7 @@ from pumphouse.errors import (
     ServiceError,
     ThrottledError,
     UnexpectedAnswerError,
+    own,
 )
 from pumphouse.model import Receipt
 from pumphouse.protocol import faults
@@ -174,9 +174,10 @@ def confirm(
 
 def _own(error: PumphouseError) -> PumphouseError:
     """A request's error as one message's own: nobody shares an exception with a neighbour."""
-    own = copy.copy(error)
-    own.__cause__ = error
-    return own
+    mine = own(error)
+    if mine is not error:
+        mine.__cause__ = error
+    return mine
 
 
 def _busy(answer: UnexpectedAnswerError) -> ThrottledError:

@@ -36,6 +36,20 @@ def told_of(error: E, text: str) -> E:
     return told.with_traceback(error.__traceback__)
 
 
+def own(error: E) -> E:
+    """The same error as another object: who raises it again adds to its traceback, and nobody is to
+    share that with a neighbour. One that can't be made anew comes back as it is."""
+    try:
+        copied = type(error).__new__(type(error), *error.args)
+        copied.args = error.args
+        copied.__dict__.update(error.__dict__)
+    except Exception:
+        return error
+    if notes := getattr(error, "__notes__", None):
+        copied.__notes__ = list(notes)
+    return copied
+
+
 # --- the caller's fault -------------------------------------------------------------------------
 
 

@@ -25,7 +25,7 @@ from pumphouse.errors import NetworkError
 from pumphouse.model import Receipt
 from pumphouse.protocol.operations import CreateQueue, SendMessageBatch
 from pumphouse.replay import replay
-from pumphouse.sink import batcher
+from pumphouse.sink import repeating
 from pumphouse.sink.dead_letters import DeadLetters, DirectoryKeeper
 from pumphouse.sink.letter import KINDS, DeadLetter, DeadLetterLine
 from support.sending import bodies, outcomes
@@ -47,7 +47,7 @@ async def _stored(letter: DeadLetterLine, replay_id: str) -> Receipt:
 
 
 def test_there_is_a_word_for_every_failure() -> None:
-    assert set(KINDS) == {kind for _, kind in batcher._KINDS} | {"failed"}
+    assert set(KINDS) == {kind for _, kind in repeating._KINDS} | {"failed"}
 
 
 # --- order --------------------------------------------------------------------------------------
@@ -126,8 +126,11 @@ async def test_a_close_ends_what_has_been_hanging_before_it(
     tasks = [asyncio.create_task(sink.send(str(n), group_id="g")) for n in range(25)]
     await clock.advance(1)
     closing = asyncio.create_task(sink.aclose(0.5))
-    await clock.advance(5)
+    await clock.advance(3)
+    other = asyncio.create_task(sink.aclose(30))
+    await clock.advance(2)
     assert closing.done()
+    assert other.done()
     assert all(getattr(task.exception(), "code", None) == "AccessDenied" for task in tasks)
     assert sink.stats["dead_letters_failed"] == 25
     assert clock.next_timer is None

@@ -32,10 +32,10 @@ from pumphouse.jsonl import Event, InputError
 from pumphouse.model import Receipt
 from pumphouse.signals import Signals
 from pumphouse.sink import Sink
-from pumphouse.sink.batcher import kind_of
 from pumphouse.sink.chains import in_order
 from pumphouse.sink.letter import DeadLetter
 from pumphouse.sink.outgoing import attribute_values
+from pumphouse.sink.repeating import kind_of
 
 
 @dataclass(frozen=True)

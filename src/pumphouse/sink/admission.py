@@ -3,11 +3,12 @@
 A sink holds a bounded number of entries and bytes, and a bounded number of entries of each tenant,
 from their admission to their settlement. Those who wait for room are let in round-robin across
 tenants, each tenant's in the order in which they came, and nobody passes the one whose turn it is.
+Nor does anyone pass another of its own lane, whoever's that is: a lane's order holds outside, too.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from typing import Generic
 
@@ -34,6 +35,7 @@ class Admission(Generic[E]):
         self._limits = limits
         self._guests: dict[str, _Guest[E]] = {}
         self._ring: deque[_Guest[E]] = deque()
+        self._lines: dict[str, OrderedDict[int, E]] = {}  # those who wait, by lane
         self.inside = 0
         self.bytes = 0
         self.parked = 0
@@ -50,6 +52,8 @@ class Admission(Generic[E]):
             return f"batch_queue_max_bytes: {self.bytes} bytes are waiting"
         if self._ring:
             return "others wait for room"
+        if self.parked and entry.lane in self._lines:
+            return f"others of group {entry.lane!r} wait for room"
         tenant = entry.tenant
         guest = self._guests.get(tenant)
         if guest is None:
@@ -85,6 +89,8 @@ class Admission(Generic[E]):
         guest.parked.append(entry)
         guest.waiting += 1
         self.parked += 1
+        if entry.lane:
+            self._lines.setdefault(entry.lane, OrderedDict())[id(entry)] = entry
         self._call(guest)
 
     def unpark(self, entry: E) -> None:
@@ -96,6 +102,12 @@ class Admission(Generic[E]):
         if len(guest.parked) > 2 * guest.waiting + 8:
             guest.parked = deque(e for e in guest.parked if e.state == PARKED)
         self._call(guest)
+        self._out_of_line(entry)
+
+    def resize(self, entry: E, size: int) -> None:
+        """An entry that is inside has another size now; `next` has who may come in for that."""
+        self.bytes += size - entry.size
+        entry.size = size
 
     def next(self) -> Iterator[E]:
         """Those for whom there is room now, counted in."""
@@ -104,7 +116,11 @@ class Admission(Generic[E]):
             guest = ring[0]
             while guest.parked and guest.parked[0].state != PARKED:
                 guest.parked.popleft()
-            if not guest.parked or guest.inside >= self._limits.batch_queue_tenant_max:
+            if (
+                not guest.parked
+                or guest.inside >= self._limits.batch_queue_tenant_max
+                or not self._is_first(guest.parked[0])  # it is called when it is
+            ):
                 ring.popleft()
                 guest.called = False
                 if not guest.parked and not guest.inside:
@@ -119,6 +135,7 @@ class Admission(Generic[E]):
             self.inside += 1
             self.bytes += entry.size
             ring.rotate(-1)
+            self._out_of_line(entry)
             yield entry
 
     def drain(self) -> list[E]:
@@ -126,6 +143,7 @@ class Admission(Generic[E]):
         left = [e for guest in self._guests.values() for e in guest.parked if e.state == PARKED]
         self._guests.clear()
         self._ring.clear()
+        self._lines.clear()
         self.inside = self.bytes = self.parked = 0
         return left
 
@@ -134,6 +152,20 @@ class Admission(Generic[E]):
         return self.inside < limits.batch_queue_max and (
             not self.inside or self.bytes + size <= limits.batch_queue_max_bytes
         )
+
+    def _is_first(self, entry: E) -> bool:
+        line = self._lines.get(entry.lane)
+        return line is None or next(iter(line)) == id(entry)
+
+    def _out_of_line(self, entry: E) -> None:
+        """One no longer waits outside: the next of its lane may be another tenant's."""
+        if (line := self._lines.get(entry.lane)) is None:
+            return
+        del line[id(entry)]
+        if line:
+            self._call(self._guests[next(iter(line.values())).tenant])
+        else:
+            del self._lines[entry.lane]
 
     def _call(self, guest: _Guest[E]) -> None:
         if not guest.called and guest.inside < self._limits.batch_queue_tenant_max:

@@ -2,52 +2,43 @@
 
 It owns the request tasks and one timer, asks its `send` for the outcome of every entry of a batch,
 and then settles each entry: stored, tried again later, or failed for good. What a request looks
-like and what an answer means is the sink's business; which entries travel together the schedule's.
+like and what an answer means is the sink's business; which entries travel together the schedule's;
+which are tried again is said in `repeating.py`.
 
-An entry that failed is tried again
-
-* when it was throttled or failed transiently, could not reach the service, or found no credentials:
-  nothing was stored;
-* when its outcome is unknown, if that can't double it (a FIFO queue, within the deduplication
-  window), or the caller accepted that it may (`retry_unknown`).
-
-Attempts and seconds are bounded by one `RetryPolicy` for each entry, from its first try.
+Whatever ends a task, its own error or its loop, nobody is left waiting and no place is lost: what
+the task had still to bring to an end is settled when it is over (`_ended`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context
 from typing import Any
 
+from pumphouse.backend import left_nothing
 from pumphouse.backoff import RetryPolicy
 from pumphouse.clock import Clock, Timer
-from pumphouse.confirmation import Confirmed
+from pumphouse.confirmation import Confirmed, Outcome
 from pumphouse.errors import (
     ClosedError,
-    ConfigError,
     CrossThreadError,
-    MessageTooLargeError,
     NetworkError,
-    NoCredentialsError,
     NotSentError,
     OutcomeUnknownError,
     PumphouseError,
     RefusedError,
     ThrottledError,
-    TransientError,
 )
-from pumphouse.sink.entry import Limits
+from pumphouse.sink.entry import HELD, Limits
 from pumphouse.sink.outgoing import Outgoing
+from pumphouse.sink.repeating import Repeating, kind_of, truth
 from pumphouse.sink.schedule import NEVER, Schedule
 
-DEDUPLICATION_SECONDS = 300.0
-"""For how long a FIFO queue recognises a deduplication id ("Exactly-once processing" in the SQS
-developer guide)."""
-_DEDUPLICATION_MARGIN = 30.0  # what a request may still take once it has been started
+_log = logging.getLogger("pumphouse.sink")
 
 
 class Batcher:
@@ -73,52 +64,28 @@ class Batcher:
         self._bury = bury
         self._fifo = fifo
         self._linger = limits.batch_linger
-        self._retry = retry
-        self._retry_unknown = retry_unknown
+        self._repeating = Repeating(retry, fifo=fifo, retry_unknown=retry_unknown, rng=rng)
         self._clock = clock
-        self._rng = rng
         self._schedule: Schedule[Outgoing] = Schedule(limits, exclusive=fifo)
         self._loop: asyncio.AbstractEventLoop | None = None  # of the first that came
-        self._coming: set[asyncio.Timeout] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._sending: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], list[Outgoing]] = {}  # with what is theirs to settle
         self._changed = asyncio.Event()
         self._timer: Timer | None = None
         self._timer_at = NEVER
         self._closing = False
         self._given_up = False
+        self._cut_off = False  # a request was cancelled: does the loop end?
         self.counts: Counter[str] = Counter()
 
     # --- in ---------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def coming(self) -> AsyncIterator[None]:
-        """Around what a caller has to wait for before it can `submit` with `came`: closing waits
-        for it, too, and ends it at the deadline with `ClosedError`."""
-        if self._closing:
-            raise ClosedError("the sink is closed; nothing was sent")
-        self._settle_in(asyncio.get_running_loop())
-        scope = asyncio.timeout(None)
-        try:
-            async with scope:
-                self._coming.add(scope)
-                try:
-                    yield
-                finally:
-                    self._coming.discard(scope)
-                    self._changed.set()
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            raise ClosedError("the sink was closed before the message could be sent") from None
-
-    def submit(self, entry: Outgoing, *, wait: bool, came: bool = False) -> None:
+    def submit(self, entry: Outgoing, *, wait: bool) -> None:
         """Admit an entry; its future `done` will have the outcome.
 
         Past a ceiling it waits for room, or `ThrottledError` is raised; `ClosedError` after
-        `close` was called, unless it `came` before that; `CrossThreadError` in another event loop.
+        `close` was called; `CrossThreadError` in another event loop.
         """
-        if self._closing and (self._given_up or not came):
+        if self._closing:
             raise ClosedError("the sink is closed; nothing was sent")
         if (loop := entry.done.get_loop()) is not self._loop:
             self._settle_in(loop)
@@ -126,7 +93,7 @@ class Batcher:
         now = self._clock.monotonic()
         reason = schedule.admit(entry, now)
         if reason is None:
-            if self._closing or schedule.is_full() or self._timer_at > now + self._linger:
+            if schedule.called or schedule.is_full() or self._timer_at > now + self._linger:
                 self._pump(now)
         elif wait:
             schedule.admission.park(entry)
@@ -139,7 +106,7 @@ class Batcher:
                 code="SinkQueueFull",
                 status=429,
             )
-            error.retry_after_seconds = self._retry.delay(1, self._rng)
+            error.retry_after_seconds = self._repeating.draw(1)
             raise error
 
     def _settle_in(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -157,8 +124,8 @@ class Batcher:
         self._loop = loop
         self._timer, self._timer_at = None, NEVER
         self._changed = asyncio.Event()
-        for what in (self._tasks, self._sending, self._coming):
-            what.clear()
+        self._cut_off = False
+        self._tasks.clear()
 
     def limit(self, limits: Limits) -> None:
         """Make batches by other limits from now on."""
@@ -173,6 +140,8 @@ class Batcher:
         now = self._clock.monotonic()
         if not self._schedule.withdraw(entry, now):
             return False
+        if isinstance(entry.held, asyncio.Task):
+            entry.held.cancel()
         self.counts["withdrawn" if entry.first_unknown is None else "unknown"] += 1
         self._pump(now)
         self._changed.set()
@@ -182,9 +151,13 @@ class Batcher:
 
     def _pump(self, now: float) -> None:
         """Send what can be sent now, and see to it that the rest is looked at in time."""
+        if self._cut_off:
+            return
         schedule = self._schedule
+        while schedule.called:
+            self._prepare(schedule.called.popleft())
         while (batch := schedule.take(now, flush=self._closing)) is not None:
-            self._start(self._request(batch))
+            self._start(self._request(batch), batch)
         when = schedule.next_time()
         if when < self._timer_at:
             if self._timer is not None:
@@ -192,16 +165,77 @@ class Batcher:
             self._timer_at = when
             self._timer = self._clock.call_later(when - now, self._tick)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
+    def _start(
+        self,
+        work: Coroutine[Any, Any, None],
+        theirs: list[Outgoing],
+        context: Context | None = None,
+    ) -> asyncio.Task[None]:
+        """Run a task, which empties the list of what is its own to settle when that is settled."""
+        task = asyncio.get_running_loop().create_task(work, context=context)
+        self._tasks[task] = theirs
         task.add_done_callback(self._ended)
         return task
 
+    def _prepare(self, entry: Outgoing) -> None:
+        """Begin what has to be done before an entry can be sent, in the context of its caller."""
+        if entry.state == HELD:
+            prepare, context = entry.held
+            held = [entry]
+            entry.held = self._start(self._make_ready(held, prepare), held, context)
+
+    async def _make_ready(
+        self, held: list[Outgoing], prepare: Callable[[], Awaitable[int | PumphouseError]]
+    ) -> None:
+        entry = held[0]
+        found = await prepare()
+        held.clear()
+        if entry.state != HELD:
+            return
+        now = self._clock.monotonic()
+        if isinstance(found, PumphouseError):
+            self._schedule.withdraw(entry, now)
+        else:
+            self._schedule.ready(entry, found, now)
+        self._pump(now)
+        if isinstance(found, PumphouseError) and not entry.done.done():
+            await self._fail([(entry, found)])
+
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._sending.discard(task)
+        """A task is over; what it should have settled, and did not, is settled here."""
+        left = self._tasks.pop(task, None)
+        if left:
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
+                _log.error("a request broke off", exc_info=error)
+            else:
+                self._cut_short()
+            if left[0].held is not None:
+                failed = self._unprepared(left[0], error)
+            elif error is None:  # it was cancelled before its first step
+                failed = self._unsent(left)
+            else:
+                now = self._clock.monotonic(), self._clock.now()
+                text = f"the request broke off with {type(error).__name__}"
+                failed = self._settle(left, [_unknown(text, error) for _ in left], False, now)
+            if failed:
+                self._start(self._fail(failed), [])
         self._changed.set()
+
+    def _unprepared(
+        self, entry: Outgoing, error: BaseException | None
+    ) -> list[tuple[Outgoing, PumphouseError]]:
+        """What has to be done before an entry can be sent broke off."""
+        if entry.state != HELD:
+            return []
+        self._schedule.withdraw(entry, self._clock.monotonic())
+        if entry.done.done():
+            return []
+        failure = NotSentError("not sent: what has to be done before was cancelled")
+        if error is not None:
+            failure = NotSentError(f"not sent: what has to be done before failed ({error!r})")
+            failure.__cause__ = error
+        return [(entry, failure)]
 
     def _tick(self) -> None:
         self._timer, self._timer_at = None, NEVER
@@ -211,28 +245,47 @@ class Batcher:
 
     async def _request(self, batch: list[Outgoing]) -> None:
         """One request, from the start to the settlement of each of its entries."""
-        if self._given_up:  # between the decision to send and the first step of doing it
-            await self._fail(self._abandon(batch))
-            return
-        if (task := asyncio.current_task()) is not None:
-            self._sending.add(task)
-        began = self._clock.monotonic()
+        clock, may_begin = self._clock, self._repeating.may_begin
+        began = clock.monotonic(), clock.now()
+        late: list[Outgoing] = []
         for entry in batch:
             if not entry.tries:
-                entry.first_try = began
+                entry.first_try = began[0]
+            elif not may_begin(entry, began):
+                late.append(entry)  # as late as it is now: it ends as its last try did
+                continue
             entry.tries += 1
+        sent = [entry for entry in batch if entry not in late] if late else batch
+        as_one = False
+        outcomes: list[Outcome] = []
         try:
-            outcomes, _, as_one = await self._send(batch)
-        except asyncio.CancelledError:  # by `_give_up`, or with the loop: there is no going on
-            self._give_up()
-            lost = "the sink was closed before the request was answered"
-            outcomes, as_one = [OutcomeUnknownError(lost) for _ in batch], True
-        if task is not None:
-            self._sending.discard(task)
-        now = self._clock.monotonic()
+            if sent:
+                outcomes, _, as_one = await self._send(sent)
+        except asyncio.CancelledError as error:  # by `_give_up`, with its loop, or by the backend
+            self._cut_short()
+            if left_nothing(error):
+                await self._fail(self._unsent(batch))
+                return
+            outcomes = [_unknown("the request was cancelled before its answer") for _ in sent]
+        if late:
+            answered = iter(outcomes)
+            outcomes = [
+                (e.error or _unknown("no answer")) if e in late else next(answered) for e in batch
+            ]
+        await self._fail(self._settle(batch, outcomes, as_one, began))
+
+    def _settle(
+        self,
+        batch: list[Outgoing],
+        outcomes: list[Outcome],
+        as_one: bool,
+        began: tuple[float, float],
+    ) -> list[tuple[Outgoing, PumphouseError]]:
+        """Settle a request that is over; returned is what failed for good."""
+        now = self._clock.monotonic(), self._clock.now()
         retries: list[tuple[Outgoing, float]] = []
         failed: list[tuple[Outgoing, PumphouseError]] = []
-        draws: dict[int, float] = {}  # shared, so that what failed together goes together again
+        draws: dict[int, float] = {}
         stored = 0
         for entry, outcome in zip(batch, outcomes, strict=True):
             if not isinstance(outcome, PumphouseError):
@@ -243,44 +296,48 @@ class Batcher:
             entry.error = outcome
             if entry.first_unknown is None and isinstance(outcome, OutcomeUnknownError):
                 entry.first_unknown = began
-            alone = as_one and len(batch) > 1 and isinstance(outcome, RefusedError)
-            if alone and not self._given_up:
+            if self._given_up:
+                failed.append((entry, truth(entry, outcome)))
+            elif as_one and len(batch) > 1 and isinstance(outcome, RefusedError):
                 entry.alone = True  # whose fault it was shows when each goes by itself
-                retries.append((entry, now))
-            elif (wait := self._next_delay(entry, outcome, draws, now)) is not None:
+                retries.append((entry, now[0]))
+            elif (
+                not entry.done.done()  # somebody waits for another try
+                and (wait := self._repeating.delay(entry, outcome, now, draws)) is not None
+            ):
                 self.counts["retried"] += 1
-                retries.append((entry, now + wait))
+                retries.append((entry, now[0] + wait))
             else:
-                failed.append((entry, _truth(entry, outcome)))
+                failed.append((entry, truth(entry, outcome)))
         self.counts["stored"] += stored
         if not self._given_up:
-            self._schedule.finish(batch, retries, now)
-            self._pump(now)
-        await self._fail(failed)
+            self._schedule.finish(batch, retries, now[0])
+            self._pump(now[0])
+        batch.clear()
+        return failed
 
-    def _next_delay(
-        self, entry: Outgoing, error: PumphouseError, draws: dict[int, float], now: float
-    ) -> float | None:
-        """Seconds until the entry's next try, or None when there is none."""
-        if self._given_up or entry.done.cancelled():  # nobody waits for another try
-            return None
-        if isinstance(error, OutcomeUnknownError):
-            if not (self._fifo or self._retry_unknown):
-                return None
-        elif not isinstance(error, _NOT_STORED):
-            return None
-        attempt = entry.tries
-        if (wait := draws.get(attempt)) is None:
-            wait = draws[attempt] = self._retry.delay(attempt, self._rng)
-        if isinstance(error, ThrottledError):
-            wait = max(wait, error.retry_after_seconds)
-        if not self._retry.allows(attempt, now - entry.first_try + wait):
-            return None
-        if entry.first_unknown is not None and self._fifo and not self._retry_unknown:
-            remembered = entry.first_unknown + DEDUPLICATION_SECONDS - _DEDUPLICATION_MARGIN
-            if now + wait > remembered:
-                return None  # the queue may have forgotten the id by then, and store it twice
-        return wait
+    def _unsent(self, batch: list[Outgoing]) -> list[tuple[Outgoing, PumphouseError]]:
+        """Settle a request that is over before anything of it left; as `_settle`."""
+        if self._given_up:
+            failed = self._abandon(batch)
+            batch.clear()
+            return failed
+        began = self._clock.monotonic(), self._clock.now()
+        for entry in batch:
+            entry.first_try = entry.first_try if entry.tries else began[0]
+        lost: list[Outcome] = [NetworkError("the request was cancelled unsent") for _ in batch]
+        return self._settle(batch, lost, False, began)
+
+    def _cut_short(self) -> None:
+        """A request was cancelled. Its loop may be about to end, and with it all who wait: nothing
+        is begun before they had their turn."""
+        if not self._given_up and not self._cut_off:
+            self._cut_off = True
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._cut_off = False
+        self._pump(self._clock.monotonic())
 
     async def _fail(self, failed: list[tuple[Outgoing, PumphouseError]]) -> None:
         if not failed:
@@ -320,7 +377,7 @@ class Batcher:
         try:
             self._pump(self._clock.monotonic())
             inside = self._schedule.admission
-            while self._tasks or self._coming or inside.inside or inside.parked:
+            while self._tasks or inside.inside or inside.parked:
                 self._changed.clear()
                 await self._changed.wait()
         except asyncio.CancelledError:
@@ -339,12 +396,11 @@ class Batcher:
         if self._given_up:
             return
         self._closing = self._given_up = True
-        for task in tuple(self._sending):
-            task.cancel()
-        for scope in self._coming:
-            scope.reschedule(0)
+        for task, theirs in self._tasks.items():
+            if theirs:  # it has not been settled
+                task.cancel()
         if failed := self._abandon(self._schedule.drain()):
-            self._start(self._fail(failed))
+            self._start(self._fail(failed), [])
         self._changed.set()
 
     def _abandon(self, entries: list[Outgoing]) -> list[tuple[Outgoing, PumphouseError]]:
@@ -353,7 +409,7 @@ class Batcher:
         failed: list[tuple[Outgoing, PumphouseError]] = []
         for entry in entries:
             if entry.error is not None:
-                failed.append((entry, _truth(entry, entry.error)))
+                failed.append((entry, truth(entry, entry.error)))
                 continue
             self.counts["withdrawn"] += 1
             if not entry.done.done():
@@ -366,36 +422,14 @@ class Batcher:
         return f"Batcher({'closing, ' if self._closing else ''}{self._schedule!r})"
 
 
-def _truth(entry: Outgoing, error: PumphouseError) -> PumphouseError:
-    """The final word on an entry: unknown, when any of its tries was and none was confirmed."""
-    if entry.first_unknown is None or isinstance(error, OutcomeUnknownError):
-        return error
-    unknown = OutcomeUnknownError(f"one try was not answered, and the last one brought: {error}")
+def _unknown(text: str, error: BaseException | None = None) -> OutcomeUnknownError:
+    unknown = OutcomeUnknownError(text)
     unknown.__cause__ = error
     return unknown
-
-
-def kind_of(error: PumphouseError) -> str:
-    """The word under which a failure is counted and written down."""
-    for kind, name in _KINDS:
-        if isinstance(error, kind):
-            return name
-    return "failed"
 
 
 _COUNTED = (
     *("requests", "stored", "retried", "withdrawn", "queue_full", "strangers"),
     *("unknown", "config_errors", "too_large", "refused", "throttled", "transient"),
     "unreachable",
-)
-_NOT_STORED = (ThrottledError, TransientError, NetworkError, NoCredentialsError)
-_KINDS: tuple[tuple[type[PumphouseError], str], ...] = (
-    (OutcomeUnknownError, "unknown"),
-    (ConfigError, "config_errors"),
-    (MessageTooLargeError, "too_large"),
-    (RefusedError, "refused"),
-    (ThrottledError, "throttled"),
-    (TransientError, "transient"),
-    (NetworkError, "unreachable"),
-    (NotSentError, "not_sent"),
 )

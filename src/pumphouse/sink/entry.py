@@ -11,7 +11,7 @@ from pumphouse.errors import PumphouseError
 from pumphouse.protocol.attributes import MAX_BATCH_ENTRIES
 
 # where an entry is
-NEW, PARKED, WAITING, LATER, SENT, DONE = range(6)
+NEW, PARKED, HELD, WAITING, LATER, SENT, DONE = range(7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,9 @@ class Entry(msgspec.Struct, eq=False):
 
     A base class: what is in the message is for `outgoing.py` to add. `done` is what the caller
     waits on, and `error` what the latest try brought (both opaque here); `tries` counts the
-    requests that carried it.
+    requests that carried it; `first_unknown` is when the first one without an answer began,
+    by the monotonic clock and by the time of day. What is `held` is let in and keeps its place, and
+    is sent when it is ready: the value is what is to be done (`batcher.py`), None when it is ready.
     """
 
     done: Any
@@ -44,12 +46,13 @@ class Entry(msgspec.Struct, eq=False):
     arrived: float = 0.0
     tries: int = 0
     first_try: float = 0.0
-    first_unknown: float | None = None
+    first_unknown: tuple[float, float] | None = None
+    held: Any = None
     error: PumphouseError | None = None
     alone: bool = False
 
     def __repr__(self) -> str:
-        state = ("new", "parked", "waiting", "later", "sent", "done")[self.state]
+        state = ("new", "parked", "held", "waiting", "later", "sent", "done")[self.state]
         return f"Entry({state}, lane={self.lane!r}, {self.size} bytes, tries={self.tries})"
 
 

@@ -7,6 +7,9 @@ number of requests may be in flight, and an entry that is tried again waits by i
 offered under the tenant of its first entry, and batches are filled by going round the tenants, one
 entry each, so what a tenant waits depends on the number of tenants and not on their backlogs.
 
+An entry may be held until something else is done (its body is stored, say): it is let in and keeps
+its place, in a line behind its lane, in which those of its lane that come later wait as well.
+
 Every step costs the same however much is waiting: no scans. Who may come in at all is in
 `admission.py`; who sends what is taken here is in `batcher.py`.
 """
@@ -15,12 +18,12 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import Generic
 
 from pumphouse.sink.admission import Admission
-from pumphouse.sink.entry import DONE, LATER, PARKED, SENT, WAITING, E, Limits
+from pumphouse.sink.entry import DONE, HELD, LATER, PARKED, SENT, WAITING, E, Limits
 
 NEVER = float("inf")
 
@@ -67,6 +70,8 @@ class Schedule(Generic[E]):
         self._ring: deque[_Tenant[E]] = deque()
         self._oldest: list[tuple[float, int, _Lane[E]]] = []
         self._later: list[tuple[float, int, _Lane[E] | E]] = []
+        self._held: dict[str | int, OrderedDict[int, E]] = {}  # by lane, behind it
+        self.called: deque[E] = deque()  # held ones that have just been let in
         self._ready = 0
         self._ready_bytes = 0
         self.inflight = 0
@@ -77,14 +82,24 @@ class Schedule(Generic[E]):
         """Let an entry in; or say in words what keeps it out."""
         if (reason := self.admission.enter(entry)) is None:
             entry.arrived = now
-            self._put(entry)
+            if self._held or entry.held is not None:
+                self._line_up(entry)
+            else:
+                self._put(entry)
         return reason
 
     def admit_parked(self, now: float) -> None:
         """Let in as many of those who wait for room as there is room for."""
         for entry in self.admission.next():
             entry.arrived = now
-            self._put(entry)
+            self._line_up(entry)
+
+    def ready(self, entry: E, size: int, now: float) -> None:
+        """What held an entry is done, and it has this size now."""
+        entry.held = None
+        self.admission.resize(entry, size)
+        self._advance(self._line_of(entry), now)
+        self.admit_parked(now)
 
     # --- out --------------------------------------------------------------------------------
 
@@ -202,6 +217,11 @@ class Schedule(Generic[E]):
             entry.state = DONE  # it stays in its lane until it surfaces
             if len(lane.entries) > 2 * lane.live + 8:
                 lane.entries = deque(e for e in lane.entries if e.state == WAITING)
+        elif entry.state == HELD:
+            entry.state = DONE
+            line = self._line_of(entry)
+            del self._held[line][id(entry)]
+            self._advance(line, now)
         elif entry.state != LATER:
             return False
         self.admission.leave((entry,))
@@ -213,11 +233,15 @@ class Schedule(Generic[E]):
         left = self.admission.drain()
         for lane in self._lanes.values():
             left += (entry for entry in lane.entries if entry.state == WAITING)
+        for line in self._held.values():
+            left += line.values()
         left += (e for _, _, e in self._later if not isinstance(e, _Lane) and e.state == LATER)
         for entry in left:
             entry.state = DONE
         self._lanes.clear()
         self._tenants.clear()
+        self._held.clear()
+        self.called.clear()
         for queue in (self._ring, self._oldest, self._later):
             queue.clear()
         self._ready = self._ready_bytes = 0
@@ -232,6 +256,36 @@ class Schedule(Generic[E]):
         return when
 
     # --- lanes, tenants and the index of the oldest -----------------------------------------
+
+    def _line_of(self, entry: E) -> str | int:
+        return entry.lane if self._exclusive else id(entry)  # where order is, others wait too
+
+    def _line_up(self, entry: E) -> None:
+        """Let an entry wait in its lane, or, while it is held or comes after one that is, behind
+        it."""
+        name = self._line_of(entry)
+        line = self._held.get(name)
+        if entry.held is not None:
+            self.called.append(entry)
+        elif line is None:
+            self._put(entry)
+            return
+        entry.state = HELD
+        if line is None:
+            line = self._held[name] = OrderedDict()
+        line[id(entry)] = entry
+
+    def _advance(self, name: str | int, now: float) -> None:
+        """Let those at the head of a line into their lane that nothing holds any more."""
+        line = self._held[name]
+        while line:
+            entry = next(iter(line.values()))
+            if entry.held is not None:
+                return
+            del line[id(entry)]
+            entry.arrived = now
+            self._put(entry)
+        del self._held[name]
 
     def _put(self, entry: E, *, first: bool = False) -> None:
         """Let an entry wait in its lane, behind the others or before them."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -21,7 +22,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from pumphouse.addressing import Topic
-from pumphouse.backend import Backend
+from pumphouse.backend import Backend, nothing_leaves
 from pumphouse.backoff import one_try
 from pumphouse.claim_check import ClaimCheck
 from pumphouse.confirmation import Confirmed, Outcome, confirm
@@ -36,6 +37,7 @@ from pumphouse.errors import (
     RefusedConfigError,
     RefusedError,
     TopicDoesNotExist,
+    UsageError,
 )
 from pumphouse.model import Receipt
 from pumphouse.sink.batcher import Batcher
@@ -54,6 +56,7 @@ from pumphouse.sink.outgoing import Draft, Outgoing, SendOptions
 
 _log = logging.getLogger("pumphouse.sink")
 _size = attrgetter("size")
+_WIRE = ("body", "attributes", "md5_of_body", "md5_of_attributes", "deduplication_id")
 
 KEEPING_SECONDS = 5.0
 """What dead letters get at least to be written, however short the time-out of a close."""
@@ -132,14 +135,15 @@ class Sink:
         counted.
         """
         wait = self.settings.wait if wait is None else wait
-        if self._check is None:
-            message = self._composer.compose(body, **options)
-            if message.size > (self._limit or self._to.largest):
-                await self._batcher.refuse(message, self._too_large(message))
-            else:
-                self._batcher.submit(message, wait=wait)
+        message = self._composer.compose(body, **options)
+        if (check := self._check) is not None and check.wants(message.size):
+            prepare = partial(self._offload, check, message, options)
+            message.held = (prepare, copy_context())
+            self._batcher.submit(message, wait=wait)
+        elif message.size > (self._limit or self._to.largest):
+            await self._batcher.refuse(message, self._too_large(message))
         else:
-            message = await self._offloaded(self._check, body, wait, options)
+            self._batcher.submit(message, wait=wait)
         try:
             receipt: Receipt = await message.done
         except asyncio.CancelledError:
@@ -147,19 +151,24 @@ class Sink:
             raise
         return receipt
 
-    async def _offloaded(
-        self, check: ClaimCheck, body: object, wait: bool, options: SendOptions
-    ) -> Outgoing:
-        """The message, handed over to the batcher; a large body is in the claim check."""
-        async with self._batcher.coming():
-            message, failure = await self._composer.offloaded(check, body, options)
-            if failure is None and message.size > (self._limit or self._to.largest):
-                failure = self._too_large(message)
-            if failure is None:
-                self._batcher.submit(message, wait=wait, came=True)
+    async def _offload(
+        self, check: ClaimCheck, message: Outgoing, options: SendOptions
+    ) -> int | PumphouseError:
+        """Store the body of a message that has been let in, where it is too large to travel; the
+        size that is left, or why the message can't be sent."""
+        try:
+            small, failure = await self._composer.offloaded(check, message.original, options)
+        except UsageError as error:  # of the message: its caller alone is told
+            if not message.done.done():
+                message.done.set_exception(error)
+            return error
+        if failure is None and small.size > (self._limit or self._to.largest):
+            failure = self._too_large(small)
         if failure is not None:
-            await self._batcher.refuse(message, failure)
-        return message
+            return failure
+        for name in _WIRE:
+            setattr(message, name, getattr(small, name))
+        return small.size
 
     def _too_large(self, message: Outgoing) -> MessageTooLargeError:
         return MessageTooLargeError(message.size, self._limit or self._to.largest)
@@ -202,7 +211,8 @@ class Sink:
         address = self._address
         if address is None or self._limit is None:
             try:
-                address = await self._learn()
+                with nothing_leaves():
+                    address = await self._learn()
             except PumphouseError as error:
                 return self._confirm("", batch, _not_sent(error))
             except Exception as error:
