@@ -170,6 +170,18 @@ async def test_a_stuck_directory_is_left_behind(
     assert _bodies(tmp_path) == ["first", "second", "fourth"], "one thread at a time"
 
 
+async def test_a_directory_takes_no_virtual_time(
+    make: MakeSink, account: Account, clock: VirtualClock, tmp_path: Path
+) -> None:
+    account.faults.refuse(SendMessageBatch, "AccessDenied")
+    sink = make(on_dead_letter=tmp_path)
+    task = asyncio.create_task(sink.send("x"))
+    await clock.advance(1_000)
+    assert task.done()
+    assert sink.stats["dead_lettered"] == 1
+    assert _bodies(tmp_path) == ["x"]
+
+
 # --- each for itself ----------------------------------------------------------------------------
 
 

@@ -103,7 +103,7 @@ def send(**given: Any) -> int:
     """Send events to a queue, confirmed and batched, in order within each group.
 
     QUEUE is a queue's name, URL or ARN, or a topic's ARN. On a FIFO queue a file that is sent again
-    within five minutes stores nothing twice, unless it was changed; standard input always does.
+    within five minutes stores nothing twice, unless it was changed; standard input is always new.
     """
     from pumphouse.cli.send import Options, run
 

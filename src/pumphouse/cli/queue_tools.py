@@ -225,7 +225,7 @@ def run_redrive(
             if len(signals.received) > 1 and main is not None:
                 main.cancel()
 
-        with Signals(interrupted) as signals, progress_bar("moved", None) as show:
+        with Signals(interrupted, hangup=True) as signals, progress_bar("moved", None) as show:
             try:
                 return await redrive(
                     backend,

@@ -13,12 +13,12 @@ import re
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from pumphouse.clock import Clock, Timer, timeout
+from pumphouse.clock import Clock, Timer, VirtualClock, timeout
 from pumphouse.errors import MessageTooLargeError, PumphouseError
 from pumphouse.protocol.attributes import MAX_ATTRIBUTES, forbidden_character
 from pumphouse.protocol.operations import MessageAttributeValue
@@ -35,9 +35,11 @@ DeadLetterTarget = Callback | str | Path
 
 
 class Keeper(Protocol):
-    """Where dead letters go; `together` where many at once are as good as one."""
+    """Where dead letters go; `together` where many at once are as good as one, `in_thread` where
+    it is done in one, which takes no virtual time."""
 
     together: bool
+    in_thread: bool
 
     async def take(self, letters: Sequence[DeadLetter]) -> None:
         """Keep them; raises where it can't."""
@@ -78,6 +80,8 @@ class DeadLetters:
 
     @timeout_seconds.setter
     def timeout_seconds(self, seconds: float) -> None:
+        if self._ending and seconds >= self._timeout_seconds:
+            return  # a close that is in less of a hurry changes nothing
         self._timeout_seconds = seconds
         self._ending = True
         for scope in self._scopes:
@@ -107,8 +111,9 @@ class DeadLetters:
         cancelled = task.cancelling() if task else 0
         scope: asyncio.Timeout | None = None
         try:
-            async with timeout(self._clock, self._timeout_seconds) as scope:
-                await self._keeper.take(letters)
+            with self._holding():
+                async with timeout(self._clock, self._timeout_seconds) as scope:
+                    await self._keeper.take(letters)
             return len(letters)
         except asyncio.CancelledError:
             if task is None or task.cancelling() > cancelled:
@@ -122,6 +127,12 @@ class DeadLetters:
             else:
                 return sum([await self._keep([letter]) for letter in letters])
         return 0
+
+    def _holding(self) -> AbstractContextManager[object]:
+        clock = self._clock
+        if self._keeper.in_thread and isinstance(clock, VirtualClock):
+            return clock.hold()
+        return nullcontext()
 
     @asynccontextmanager
     async def _in_turn(self, groups: Iterable[str]) -> AsyncIterator[None]:
@@ -189,7 +200,7 @@ class DeadLetters:
 class CallbackKeeper:
     """Tells a function."""
 
-    together = False
+    together = in_thread = False
 
     def __init__(self, callback: Callback) -> None:
         self._callback = callback
@@ -205,7 +216,7 @@ class DirectoryKeeper:
     """Appends lines to files of a directory, in a thread that nobody has to wait for: neither who
     gives a letter up after its time, nor the end of the process."""
 
-    together = True
+    together = in_thread = True
 
     def __init__(self, directory: Path, queue: str) -> None:
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", queue.rstrip("/").rpartition("/")[2])
@@ -253,7 +264,7 @@ def _apart(work: Callable[[], None]) -> asyncio.Future[None]:
 class QueueKeeper:
     """Sends on to another queue, with the reason in attributes where there is room for them."""
 
-    together = False
+    together = in_thread = False
 
     def __init__(self, send: Callable[..., Awaitable[object]], *, fifo: bool) -> None:
         self._send = send
