@@ -19,11 +19,12 @@ MEMORY = 50_000
 
 
 class _Record:
-    __slots__ = ("carried", "done", "runs", "unrun")
+    __slots__ = ("carried", "done", "not_carried", "runs", "unrun")
 
     def __init__(self) -> None:
         self.runs = 0
         self.unrun = 0
+        self.not_carried = 0
         self.done = False
         self.carried = False
 
@@ -59,6 +60,12 @@ class Attempts:
     def unrun(self, message_id: str) -> None:
         """It was received and given back without having been started."""
         self._record(message_id).unrun += 1
+
+    def not_carried(self, message_id: str) -> int:
+        """It could not be carried to the dead-letter queue; returns how often that was."""
+        record = self._record(message_id)
+        record.not_carried += 1
+        return record.not_carried
 
     def done_unconfirmed(self, message_id: str, *, carried: bool = False) -> None:
         """It is done, or carried to the dead-letter queue, and its delete is not confirmed."""
