@@ -74,7 +74,7 @@ async def replay(
 
     Raises `UsageError` for a path that is not there, a kind that no failure has, and a file that
     is being replayed already or written to for seconds; `OSError` when what is stored can't be
-    noted, after what is under way.
+    noted, after what is under way, and `PumphouseError` when a letter is sent twice for that.
     """
     check(path, kinds)
     run = _Replay(send, _wanted(kinds, unknown), replay_id, window, progress, stop)
@@ -117,6 +117,7 @@ class _Replay:
         self._progress = progress
         self._stop = stop
         self._trouble: OSError | None = None
+        self._unnoted = 0  # letters that are stored, which only this process knows
         self._broken: dict[str, PumphouseError] = {}  # groups that have failed, in any file
 
     @property
@@ -135,10 +136,18 @@ class _Replay:
                 done=lambda job, outcome: self._settled(opened, job, outcome),
             )
             back = await to_thread.run_sync(opened.finish)
+        except OSError as error:
+            if not self._unnoted:
+                raise
+            raise PumphouseError(
+                f"{file} could not be put back ({error}); letters of it that were stored and could "
+                f"not be noted, and that the next replay sends once more: {self._unnoted}"
+            ) from error
         finally:
             opened.close()
         if back is not None and back != file:
             self.done.moved.append(back)
+        self._unnoted = 0
         if self._trouble is not None:
             raise self._trouble
 
@@ -178,14 +187,17 @@ class _Replay:
         except OutcomeUnknownError:
             self._noted(opened.note_unknown, job)
             raise
-        self._noted(opened.note, job)
+        if not self._noted(opened.note, job):
+            self._unnoted += 1
         return receipt
 
-    def _noted(self, note: Callable[[int], None], job: _Job) -> None:
+    def _noted(self, note: Callable[[int], None], job: _Job) -> bool:
         try:
             note(job.number)
         except OSError as error:
             self._trouble = self._trouble or error
+            return False
+        return True
 
     def _settled(self, opened: ReplayFile, job: _Job, outcome: Receipt | PumphouseError) -> None:
         if not isinstance(outcome, PumphouseError):

@@ -152,12 +152,18 @@ class ReplayFile:
     def note(self, number: int) -> None:
         """A line is done. Raises `OSError` when that can't be written down; it is known anyway."""
         self._done.add(number)
-        append(self._noting, b"%d\n" % number, sync=False)
+        self._append(f"{number}\n")
 
     def note_unknown(self, number: int) -> None:
         """A line may be stored."""
         self._unknown.add(number)
-        append(self._noting, f"{number}{_UNKNOWN}\n".encode(), sync=False)
+        self._append(f"{number}{_UNKNOWN}\n")
+
+    def _append(self, note: str) -> None:
+        try:
+            append(self._noting, note.encode(), sync=False)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.notes)) from None
 
     def is_unknown(self, number: int) -> bool:
         return number in self._unknown

@@ -26,7 +26,12 @@ from pumphouse.cli.refused import Refused, reserved
 from pumphouse.cli.send import Options, send_events
 from pumphouse.errors import NoCredentialsError, UsageError
 from pumphouse.jsonl import InputError
-from pumphouse.protocol.operations import CreateQueue, SendMessageBatch
+from pumphouse.protocol.operations import (
+    CreateQueue,
+    GetQueueAttributes,
+    GetQueueUrl,
+    SendMessageBatch,
+)
 from pumphouse.sink.letter import DeadLetter
 
 Sending = Callable[..., int]
@@ -118,6 +123,19 @@ def test_without_credentials_it_ends_at_once(
     assert os.listdir() == ["events.jsonl"]
 
 
+@pytest.mark.parametrize(
+    ("code", "ends"), [("InvalidClientTokenId", 78), ("AccessDenied", 0), ("AuthorizationError", 0)]
+)
+def test_what_may_not_be_read_may_be_sent_to_but_wrong_credentials_end_it(
+    sending: Sending, account: Account, code: str, ends: int
+) -> None:
+    _events(3)
+    account.faults.refuse(GetQueueAttributes, code, times=None)
+    url = asyncio.run(account.execute(GetQueueUrl("q"))).queue_url
+    assert sending(url) == ends
+    assert len(account.sent("q")) == (0 if ends else 3)
+
+
 def test_two_at_once_do_not_share_a_file_of_refused_events(
     sending: Sending, account: Account
 ) -> None:
@@ -197,7 +215,9 @@ def test_where_refused_events_can_not_be_written_their_lines_are_told(
     assert len(stored) < 1_000, "it does not go on"
     assert "3 of them are in refused.jsonl" in err
     [told] = re.findall(
-        r"No space left on device; not stored, and in no file, are lines (.*) of ", err
+        r"refused.jsonl can't be written: No space left on device; "
+        r"not stored, and in no file, are lines (.*) of ",
+        err,
     )
     lost = set()
     for each in told.split(", "):

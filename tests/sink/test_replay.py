@@ -15,11 +15,13 @@ import pytest
 
 from pumphouse import replay_file
 from pumphouse.account import Account
+from pumphouse.cli import command
 from pumphouse.cli.replay import Options, replay_letters
 from pumphouse.errors import (
     NetworkError,
     NoCredentialsError,
     OutcomeUnknownError,
+    PumphouseError,
     RefusedError,
     ThrottledError,
     UsageError,
@@ -28,7 +30,7 @@ from pumphouse.model import Receipt
 from pumphouse.protocol.operations import CreateQueue, SendMessageBatch
 from pumphouse.replay import Replayed, replay
 from pumphouse.sink.dead_letters import DirectoryKeeper
-from pumphouse.sink.letter import DeadLetter, DeadLetterLine
+from pumphouse.sink.letter import KINDS, DeadLetter, DeadLetterLine
 from support.sending import bodies
 
 from .conftest import MakeSink
@@ -258,6 +260,20 @@ async def test_a_rest_that_can_not_be_written_leaves_everything_for_the_next_tim
     assert _kept(tmp_path) == []
 
 
+async def test_letters_that_will_be_sent_twice_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(replay_file, "append", full)
+    _write(tmp_path / "x.jsonl", *(_letter(str(n)) for n in range(9)))
+    with pytest.raises(PumphouseError, match="the next replay sends once more: 1"):
+        await replay(tmp_path, _stored, window=2)
+    monkeypatch.undo()
+    assert (await replay(tmp_path, _stored)).stored == 9
+
+
 # --- which letters, and as what -----------------------------------------------------------------
 
 
@@ -316,6 +332,12 @@ async def test_the_trace_header_goes_along(
     await replay_letters(Options(str(tmp_path)), account)
     [entry] = account.ledger.of(SendMessageBatch)[-1].operation.entries
     assert entry.message_system_attributes["AWSTraceHeader"].string_value == "Root=1-abc"
+
+
+def test_the_kinds_are_in_the_help() -> None:
+    [option] = [each for each in command.replay.params if each.name == "kinds"]
+    told = str(getattr(option, "help", ""))
+    assert [kind for kind in KINDS if kind in told] == list(KINDS)
 
 
 async def test_a_kind_that_no_letter_has_is_wrong_usage(tmp_path: Path) -> None:

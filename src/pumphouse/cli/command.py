@@ -119,7 +119,8 @@ def send(**given: Any) -> int:
     "kinds",
     multiple=True,
     metavar="KIND",
-    help="Only letters that failed so. May be repeated.",
+    help="Only letters that failed so: refused, config_errors, too_large, throttled, transient, "
+    "unreachable, unknown, not_sent or failed. May be repeated.",
 )
 @click.option(
     "--unknown",

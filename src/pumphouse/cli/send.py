@@ -220,7 +220,8 @@ class _Sending:
             self._refused.add(letter)
         except OSError as failure:
             self.stopped = True
-            self.trouble = self.trouble or failure
+            reason = f"{self._options.refused} can't be written: {failure.strerror or failure}"
+            self.trouble = self.trouble or PumphouseError(reason)
             self._lost.append(event.line)
 
     def not_written(self) -> str:
