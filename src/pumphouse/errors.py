@@ -98,7 +98,7 @@ class ConfigError(PumphouseError):
 
 
 class NoCredentialsError(ConfigError):
-    """No AWS credentials were found anywhere in the chain."""
+    """No AWS credentials were found anywhere in the chain, or they can't be loaded now."""
 
 
 # --- what the service answered ------------------------------------------------------------------

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from pumphouse import __version__
+from pumphouse.backend import nothing_leaves
 from pumphouse.backoff import NO_RETRIES, RetryPolicy, one_try
 from pumphouse.clock import Clock, RealClock, timeout
 from pumphouse.errors import (
@@ -204,7 +205,8 @@ class HttpBackend:
         now = call.began
         while True:
             if (connection := lane.take(now)) is None:
-                connection = await lane.wait(call.deadline)
+                with nothing_leaves():
+                    connection = await lane.wait(call.deadline)
                 now = clock.monotonic()
             request = writer.write(call.wire.content_type, call.target, call.body, self._date())
             waiter = connection.exchange(request, now, silence, call.deadline)
@@ -227,7 +229,8 @@ class HttpBackend:
         seconds = call.deadline - self.clock.monotonic()
         try:
             async with timeout(self.clock, seconds):
-                return await work
+                with nothing_leaves():
+                    return await work
         except TimeoutError:
             raise NetworkError(
                 f"{call.operation.action} was not sent: {what} did not come in time"

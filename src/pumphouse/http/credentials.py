@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumphouse.backoff import full_jitter
 from pumphouse.clock import Clock
-from pumphouse.errors import ConfigError, NoCredentialsError, PumphouseError, UsageError
+from pumphouse.errors import ConfigError, NoCredentialsError, PumphouseError, UsageError, own
 from pumphouse.hooks import Hooks
 from pumphouse.http.events import CredentialsFailed, CredentialsLoaded
 from pumphouse.protocol.sigv4 import Keys
@@ -84,8 +84,9 @@ class Keeper:
     async def get(self) -> Keys:
         """Keys to sign with. Starts a renewal when one is due and waits for it only without keys.
 
-        Raises `NoCredentialsError` when there are none, `ConfigError` when loading them failed; the
-        same error again, without another try, until the time for the next try has come.
+        Raises `NoCredentialsError` when there are none and when loading them failed, `ConfigError`
+        when that can't ever work as it is configured; the same error again, without another try,
+        until the time for the next try has come.
         """
         while True:
             if (keys := self.current()) is not None:
@@ -100,7 +101,7 @@ class Keeper:
                 if (keys := self._valid()) is not None:
                     return keys
             if self._error is not None:
-                raise copy.copy(self._error)  # each caller its own: they add to its traceback
+                raise own(self._error)  # each caller its own: they add to its traceback
 
     def expire(self, keys: Keys) -> None:
         """AWS calls these keys expired, whatever they said themselves."""
@@ -133,7 +134,7 @@ class Keeper:
                     thread.start()
                 except RuntimeError:
                     if threading.main_thread().is_alive():
-                        raise ConfigError(
+                        raise NoCredentialsError(
                             "no thread could be started for the credentials"
                         ) from None
                     here = running  # the interpreter exits, and gives no thread
@@ -159,7 +160,7 @@ class Keeper:
             if fault := _fault(keys):
                 raise NoCredentialsError(fault)
             if keys.expires_at is not None and keys.expires_at <= self._clock.now():
-                raise ConfigError(_EXPIRED)
+                raise NoCredentialsError(_EXPIRED)
         except BaseException as error:  # whoever waits is told, whatever the source does
             event: object = self._failed(_explained(error))
         else:
@@ -224,16 +225,34 @@ def _renewal(keys: Keys, now: float) -> float:
 
 
 def _explained(error: BaseException) -> PumphouseError:
-    """The error as callers see it. What a credential process printed may hold a secret."""
+    """The error as callers see it: `NoCredentialsError` where loading may succeed another time, as
+    whatever a callable raises, and `ConfigError` where botocore says what is configured wrongly.
+    What a credential process printed may hold a secret."""
     if isinstance(error, PumphouseError):
         return error
     if isinstance(error, RuntimeError) and "credentials are still expired" in str(error):
-        return ConfigError(_EXPIRED)  # botocore's words for it
+        return NoCredentialsError(_EXPIRED)  # botocore's words for it
     name = type(error).__name__
     provider = getattr(error, "kwargs", {}).get("provider", "")
-    if type(error).__module__ != "botocore.exceptions" or provider == "custom-process":
-        return ConfigError(f"the credentials could not be loaded: {name}")
-    return ConfigError(f"the credentials could not be loaded: {name}: {error}")
+    told = f"the credentials could not be loaded: {name}"
+    if type(error).__module__ != "botocore.exceptions":
+        return NoCredentialsError(told)
+    kind = NoCredentialsError if _passes(error) else ConfigError
+    return kind(told if provider == "custom-process" else f"{told}: {error}")
+
+
+_PASSING = frozenset(
+    {"CredentialRetrievalError", "MetadataRetrievalError", "HTTPClientError", "ConnectionError"}
+)
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether an error of botocore's may be over the next time: something did not answer."""
+    if any(kind.__name__ in _PASSING for kind in type(error).__mro__):
+        return True
+    answer: Any = getattr(error, "response", {})
+    status: int = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return status == 429 or status >= 500
 
 
 _WIRE_LOGS = ("botocore.auth", "botocore.endpoint", "botocore.parsers", "botocore.utils")
