@@ -136,6 +136,27 @@ async def test_a_close_ends_what_has_been_hanging_before_it(
     assert clock.next_timer is None
 
 
+async def test_those_who_wait_for_one_that_hangs_wait_once(
+    make: MakeSink, account: Account, clock: VirtualClock
+) -> None:
+    hangs = True
+    kept: list[str] = []
+
+    async def keep(letter: DeadLetter) -> None:
+        await clock.sleep(10_000 if hangs else 20)
+        kept.append(letter.body)
+
+    account.faults.refuse(SendMessageBatch, "AccessDenied", times=None)
+    sink = make("orders.fifo", on_dead_letter=keep)
+    tasks = [asyncio.create_task(sink.send(str(n), group_id="g")) for n in range(60)]
+    await clock.advance(100)
+    assert all(task.done() for task in tasks), "not 60 times 30 seconds"
+    assert sink.stats["dead_letters_failed"] == 60
+    hangs = False
+    await outcomes(clock, [sink.send(str(n), group_id="g") for n in range(3)])
+    assert kept == ["0", "1", "2"], "however long it was, it is slow now"
+
+
 async def test_one_that_hangs_takes_no_time_from_the_others_of_its_batch(
     make: MakeSink, account: Account, clock: VirtualClock
 ) -> None:
@@ -213,7 +234,7 @@ async def test_what_can_not_be_written_takes_no_other_with_it(
         _Unwritable("q", "refused", NetworkError("no"), 1, 0.0, "b"),
         _letter("c"),
     ]
-    assert await letters._keep(made) == 2
+    assert await letters._keep(made, 0.0) == 2
     assert _bodies(tmp_path) == ["a", "c"]
 
 
@@ -250,7 +271,8 @@ async def test_the_trace_header_is_kept(
         [file] = tmp_path.iterdir()
         assert json.loads(file.read_text())["trace_header"] == "Root=1-abc"
     else:
-        [entry] = account.ledger.of(SendMessageBatch)[-1].operation.entries
+        operation: Any = account.ledger.of(SendMessageBatch)[-1].operation
+        [entry] = operation.entries
         assert entry.message_system_attributes["AWSTraceHeader"].string_value == "Root=1-abc"
 
 

@@ -330,7 +330,8 @@ async def test_the_trace_header_goes_along(
     make()
     _write(tmp_path / "x.jsonl", _letter("x", trace_header="Root=1-abc"))
     await replay_letters(Options(str(tmp_path)), account)
-    [entry] = account.ledger.of(SendMessageBatch)[-1].operation.entries
+    operation: Any = account.ledger.of(SendMessageBatch)[-1].operation
+    [entry] = operation.entries
     assert entry.message_system_attributes["AWSTraceHeader"].string_value == "Root=1-abc"
 
 

@@ -28,6 +28,8 @@ from pumphouse.sink.outgoing import Outgoing
 
 _log = logging.getLogger("pumphouse.sink")
 
+_LEAST = 1 / 30  # of the time for a letter, where those before it have used it up
+
 Callback = Callable[[DeadLetter], Awaitable[None] | None]
 DeadLetterTarget = Callback | str | Path
 """A function of a `DeadLetter` (plain or async), a queue (text: name, URL or ARN), or a directory
@@ -50,7 +52,8 @@ class DeadLetters:
     callers get their own errors either way.
 
     Letters of one group wait for those before them, and for nothing else. Each has
-    `timeout_seconds` to be kept, once it is its turn.
+    `timeout_seconds` from when it failed or, where that is later, from when the keeper last took
+    one: it may be slow, and what waits for one that hangs does not wait for it again and again.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class DeadLetters:
         self._timeout_seconds = timeout_seconds
         self._last: dict[str, asyncio.Future[None]] = {}  # of each group: done when it was kept
         self._ending = False
+        self._took_one = clock.monotonic()
         self._scopes: dict[asyncio.Timeout, Timer | None] = {}
         self.counts: Counter[str] = Counter()
 
@@ -91,6 +95,7 @@ class DeadLetters:
         """Keep messages, each with its error and the word for it."""
         letters = [self._letter(message, error, kind) for message, error, kind in failed]
         one_by_one = [letters] if self._keeper.together else [[each] for each in letters]
+        since = self._clock.monotonic()
         kept = 0
         try:
             async with (
@@ -98,22 +103,25 @@ class DeadLetters:
                 self._in_turn({letter.group_id for letter in letters if letter.group_id}),
             ):
                 for some in one_by_one:
-                    kept += await self._keep(some)
+                    kept += await self._keep(some, since)
         except TimeoutError:
             _log.error("%s: dead letters could not be kept in time", self._queue)
         finally:
             self.counts["dead_lettered"] += kept
             self.counts["dead_letters_failed"] += len(letters) - kept
 
-    async def _keep(self, letters: Sequence[DeadLetter]) -> int:
+    async def _keep(self, letters: Sequence[DeadLetter], since: float) -> int:
         """Keep some letters, and those that can be kept where not all of them can; how many."""
+        left = max(since, self._took_one) + self._timeout_seconds - self._clock.monotonic()
+        seconds = max(left, self._timeout_seconds * _LEAST)
         task = asyncio.current_task()
         cancelled = task.cancelling() if task else 0
         scope: asyncio.Timeout | None = None
         try:
             with self._holding():
-                async with timeout(self._clock, self._timeout_seconds) as scope:
+                async with timeout(self._clock, seconds) as scope:
                     await self._keeper.take(letters)
+            self._took_one = self._clock.monotonic()
             return len(letters)
         except asyncio.CancelledError:
             if task is None or task.cancelling() > cancelled:
@@ -125,7 +133,7 @@ class DeadLetters:
             elif len(letters) == 1:
                 _log.exception("%s: a dead letter could not be kept", self._queue)
             else:
-                return sum([await self._keep([letter]) for letter in letters])
+                return sum([await self._keep([letter], since) for letter in letters])
         return 0
 
     def _holding(self) -> AbstractContextManager[object]:
