@@ -141,9 +141,8 @@ async def test_what_a_middleware_returns_is_no_exception_either(batch: int | Non
     async def handle_one(body: str) -> Any:
         return Ack()
 
-    app.subscriber("q", max_attempts=1, dead_letter="dead", batch=batch)(
-        handle if batch else handle_one
-    )
+    declare = app.subscriber("q", max_attempts=1, dead_letter="dead", batch=batch)
+    declare(handle) if batch else declare(handle_one)
 
     async with app.in_process() as account:
         await account.send("q", "x")

@@ -62,7 +62,7 @@ MOVES: dict[State, frozenset[State]] = {
     HELD: frozenset({RUNNING, SETTLING, LOST}),
     RUNNING: frozenset({WAITING, SETTLING, LOST}),
     WAITING: frozenset({HELD, SETTLING, LOST}),
-    SETTLING: frozenset({SETTLED, LOST}),
+    SETTLING: frozenset({WAITING, SETTLED, LOST}),  # WAITING where it could not be carried away
     SETTLED: frozenset(),
     LOST: frozenset(),
 }

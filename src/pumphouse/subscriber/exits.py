@@ -355,7 +355,7 @@ class Exits:
                 DEFAULT_BACKOFF.delay(self.attempts.not_carried(delivery.message_id)),
             )
             _log.error(
-                "%s: message %s can't go to the dead-letter queue (%s); it is tried again in %.1f s",
+                "%s: message %s can't go to the dead-letter queue (%s); tried again in %.1f s",
                 self.name,
                 delivery.message_id,
                 problem,

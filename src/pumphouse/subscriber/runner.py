@@ -37,7 +37,10 @@ from pumphouse.subscriber.handling import Handling, correlation_of_raw, handling
 from pumphouse.subscriber.judging import STOPPED, Judge, Stopped
 from pumphouse.subscriber.outcomes import (
     ACK,
+    Ack,
+    Drop,
     Outcome,
+    Retry,
     is_error,
     outcome_inside,
     outcome_of_value,
@@ -58,6 +61,9 @@ ReplyWith = Callable[[Subscription, object, Message], Awaitable[bool]]
 
 _Single = tuple[Delivery, Message | None]
 
+_BEHIND = Retry(0, "behind one of its group that failed", counts=False)
+"""For what is not run, as it stands in a batch behind one that can't be."""
+
 
 class Runner:
     """Calls the handler of one subscription."""
@@ -73,6 +79,7 @@ class Runner:
         recorder: Recorder | None = None,
         reading: Reading | None = None,
         app: App | None = None,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._subscription = subscription
         self._plan = subscription.plan
@@ -83,7 +90,7 @@ class Runner:
         self._wrapped = self._check is not None or reading is not None
         self._clock = clock
         self._hooks = hooks
-        self._judge = Judge(subscription, hooks, stats)
+        self._judge = Judge(subscription, hooks, stats, stopping)
         self._reply_with = reply
         self._recording = Recording(recorder, STOPPED) if recorder is not None else None
         self._ignored_value = False
@@ -165,15 +172,21 @@ class Runner:
         """Run the handler once for several; an outcome for each, in order."""
         outcomes: dict[Delivery, Outcome | Stopped] = {}
         batch: list[_Single] = []
+        stuck: set[str] = set()  # lanes in which something failed: nothing behind it is run
         for delivery in deliveries:
-            if self._wrapped and (failed := await self._unwrap(delivery)) is not None:
-                outcomes[delivery] = failed
+            if delivery.key in stuck:
+                outcomes[delivery] = _BEHIND
                 continue
-            try:
-                lease_of(delivery, self._clock)  # its messages are told apart by it
-                batch.append((delivery, self.message_of(delivery) if self._shown else None))
-            except UndecodableError as error:
-                outcomes[delivery] = self._judge.undecodable(delivery, error)
+            failed = await self._unwrap(delivery) if self._wrapped else None
+            if failed is None:
+                try:
+                    lease_of(delivery, self._clock)  # its messages are told apart by it
+                    batch.append((delivery, self.message_of(delivery) if self._shown else None))
+                    continue
+                except UndecodableError as error:
+                    failed = self._judge.undecodable(delivery, error)
+            outcomes[delivery] = failed
+            _hold_up(stuck, delivery, failed)
         if batch:
             found = await self._run_whole(batch)
             outcomes.update(zip([delivery for delivery, _ in batch], found, strict=True))
@@ -351,7 +364,11 @@ class Runner:
         good: list[Any] = []
         headers: list[tuple[Any, ...]] = []
         chosen = batch if messages is None else _chosen(messages, batch)
+        stuck: set[str] = set()
         for place, (delivery, original) in enumerate(chosen):
+            if delivery.key in stuck:
+                outcomes[place] = _BEHIND
+                continue
             message = original if messages is None else messages[place]
             try:
                 payload = self._payload_of(delivery, message, original)
@@ -359,7 +376,8 @@ class Runner:
                 payloads.append(payload)
                 good.append(message)
             except UndecodableError as error:
-                outcomes[place] = self._judge.one_of_batch(delivery, error)
+                failed = outcomes[place] = self._judge.one_of_batch(delivery, error)
+                _hold_up(stuck, delivery, failed)
         if payloads:
             columns = self._bound.headers_of_batch(headers)
             call = partial(self._bound.call, payloads, good, columns)
@@ -400,6 +418,12 @@ class Runner:
             return await self._outcome_of_value(value, delivery, who)
         except Exception as error:  # a reply that could not be published fails alone
             return self._judge.one_of_batch(delivery, error)
+
+
+def _hold_up(stuck: set[str], delivery: Delivery, outcome: Outcome | Stopped) -> None:
+    """Note the lane of a delivery that failed before its batch was run."""
+    if delivery.key is not None and not isinstance(outcome, Ack | Drop):
+        stuck.add(delivery.key)
 
 
 def _chosen(messages: list[Message], batch: list[_Single]) -> list[_Single]:

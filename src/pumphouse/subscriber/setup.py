@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from pumphouse.subscriber.subscription import Subscription
 
 DEFAULT_LEASE_SECONDS = 30
+SPARE_RECEIVES = 10
+"""Receives of SQS's limit that are left for stops and crashes: closer to it nothing is given back
+that can be kept."""
 _log = logging.getLogger("pumphouse.subscriber")
 
 
@@ -64,7 +67,7 @@ def receive_limit(max_attempts: int) -> int:
     It has to be more than the attempts: a message is also received when it comes along with a
     failing head of its group, and when a stop gives it back unrun.
     """
-    return min(1_000, 2 * max_attempts + 10)
+    return min(1_000, 2 * max_attempts + SPARE_RECEIVES)
 
 
 async def prepare(
