@@ -85,6 +85,7 @@ async def test_a_replay_may_be_killed_at_every_step(
     """…and the one that goes on with it at its first ones, where `second` says at which."""
     bodies = ["a", "refused", "b", "unknown", "c"]
     step = 0
+    again: list[str] = []
     alive = False
     while not alive:
         step += 1
