@@ -56,6 +56,8 @@ def _is_alone(rest: Path) -> bool:
 
 
 def _first_name(path: Path) -> Path:
+    if path.is_symlink():  # what it points to is what is taken, and what is left comes back to
+        path = path.resolve()
     for suffix in (TAKEN, REST):
         if path.name.endswith(suffix):
             return path.with_name(path.name.removesuffix(suffix))

@@ -114,6 +114,20 @@ async def test_a_file_that_was_made_meanwhile_is_not_written_over(
     assert (await replay(tmp_path, _stored)).stored == 2
 
 
+@pytest.mark.parametrize("name", ["link.jsonl", "."])
+async def test_a_link_is_replayed_where_it_points_to(tmp_path: Path, name: str) -> None:
+    (tmp_path / "there").mkdir()
+    file = _write(tmp_path / "there" / "x.jsonl", _letter("0"), _letter("1"))
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "link.jsonl").symlink_to(file)
+
+    async def send(letter: DeadLetterLine, replay_id: str) -> Receipt:
+        return await (_stored if letter.body == "0" else _refused)(letter, replay_id)
+
+    assert (await replay(tmp_path / "here" / name, send)).stored == 1
+    assert _kept(tmp_path / "there") == _kept(tmp_path / "here") == ["1"]
+
+
 # --- what was interrupted -----------------------------------------------------------------------
 
 
