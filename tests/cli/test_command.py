@@ -37,6 +37,7 @@ def test_help_lists_the_subcommands(command) -> None:
     code, out, _ = command("--help")
     assert code == 0
     assert "demo" in out
+    assert "..." not in out.partition("Commands:")[2]  # none is cut off
 
 
 def test_help_of_run_says_what_a_module_alone_means(command) -> None:

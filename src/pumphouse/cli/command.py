@@ -26,7 +26,7 @@ def command() -> None:
     """Amazon SQS and SNS: publish, consume, serve and test."""
 
 
-@click.command()
+@click.command(short_help="Send events to a FIFO queue in process, and handle them.")
 @events_from(None)
 @group_by
 @on_bad_line
@@ -79,7 +79,7 @@ def serve(**given: Any) -> int:
     return run(Options(**given))
 
 
-@click.command()
+@click.command(short_help="Send events to a queue, confirmed and batched.")
 @click.argument("queue", metavar="QUEUE")
 @events_from("-")
 @group_by

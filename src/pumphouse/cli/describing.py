@@ -26,7 +26,7 @@ def check_app(**given: Any) -> int:
     return run(Options(**given))
 
 
-@click.command(name="asyncapi")
+@click.command(name="asyncapi", short_help="Write the AsyncAPI document of an app.")
 @click.argument("target", metavar="MODULE:APP")
 @click.option("--format", "-f", metavar="json|yaml", help="By default what the file's name says.")
 @click.option("--output", "-o", metavar="FILE", help="Standard output where not given.")

@@ -15,7 +15,7 @@ _number = click.option(
 )
 
 
-@click.command()
+@click.command(short_help="List queues: how much waits, is in flight, is delayed.")
 @click.argument("prefix", default="", metavar="[PREFIX]")
 @as_json
 @where
@@ -59,7 +59,7 @@ def peek(
     return run_peek(where, queue, number, force=force, as_json=as_json)
 
 
-@click.command()
+@click.command(short_help="Receive messages and print them.")
 @_queue
 @_number
 @click.option("--delete", is_flag=True, help="Delete each message once its line is written.")
@@ -108,7 +108,7 @@ def receive(
     )
 
 
-@click.command()
+@click.command(short_help="Move dead letters back, or to another queue.")
 @click.argument("queue", metavar="DLQ")
 @click.option(
     "--to", metavar="QUEUE", help="Where to; to where each message came from if not given."
