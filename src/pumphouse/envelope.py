@@ -18,14 +18,13 @@ from typing import Any
 
 import msgspec
 
-from pumphouse.claim_check import ClaimCheck, Ticket
+from pumphouse.claim_check import VERSION_ATTRIBUTE, ClaimCheck, Ticket, envelope_prefix
 from pumphouse.content import UndecodableError
 from pumphouse.errors import BlobDamagedError, UsageError
 from pumphouse.protocol.attributes import MAX_ATTRIBUTES, plain
 from pumphouse.protocol.operations import MessageAttributeValue
 
 VERSION = 1
-_VERSION_ATTRIBUTE = "message_version"
 
 NEVER_FORWARDED = frozenset(
     {
@@ -155,9 +154,9 @@ class Envelope:
         """The message attributes that go with it, at most eight; an empty value is left out."""
         found = {
             f"{prefix}id": self.id,
+            f"{prefix}{VERSION_ATTRIBUTE}": str(VERSION),  # these two tell that it is one
             f"{prefix}source_id": self.source_id,
             f"{prefix}tenant_id": self.tenant_id,
-            f"{prefix}{_VERSION_ATTRIBUTE}": str(VERSION),
             f"{prefix}idempotency_key": self.idempotency_key,
             "content_type": "application/json",
             f"{prefix}dedupe_key": self.dedupe_key,
@@ -186,13 +185,15 @@ class Envelope:
             document["claim"] = self.claim
         return msgspec.json.encode(document)
 
-    async def offloaded(self, check: ClaimCheck, queue: str = "") -> Envelope:
+    async def offloaded(
+        self, check: ClaimCheck, queue: str = "", *, shared: bool = False
+    ) -> Envelope:
         """The same message, its body in the claim check when it is one for it; `queue` is where
-        the message goes."""
+        the message goes, and `shared` that more than one queue gets it."""
         if self.body is None or not check.wants(len(self.body)):
             return self
         whose = (self.tenant_id, self.source_id, self.replay_id, queue)
-        ticket = await check.check_in(self.id, self.body, *whose)
+        ticket = await check.check_in(self.id, self.body, *whose, shared=shared)
         return replace(self, body=None, claim=ticket.key)
 
 
@@ -262,17 +263,15 @@ def replayed(
     """Body and attributes of a message that is sent again on purpose: where it is an envelope, they
     say so (`replay_id`); everything else comes back as it is."""
     changed = dict(attributes)
-    version = next((name for name in attributes if name.endswith(_VERSION_ATTRIBUTE)), None)
-    if version is None:
+    if not any(name.endswith(VERSION_ATTRIBUTE) for name in attributes):
         return body, changed
-    prefix = version.removesuffix(_VERSION_ATTRIBUTE)
     try:
         read = _decoder.decode(body)
         document: dict[str, Any] = msgspec.json.decode(body)
     except msgspec.DecodeError:
         return body, changed
-    own = attributes.get(f"{prefix}id")
-    if read.v != VERSION or own is None or own.string_value != read.id:
+    prefix = envelope_prefix(attributes, read.id)
+    if read.v != VERSION or prefix is None:
         return body, changed
     document["replay_id"] = replay_id
     name = f"{prefix}replay_id"

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterator
+from urllib.parse import quote, urlsplit
 
 import boto3
 import pytest
@@ -22,7 +23,7 @@ from pumphouse.errors import (
     UsageError,
 )
 from pumphouse.http.s3 import S3BlobStore
-from pumphouse.protocol.sigv4 import Keys
+from pumphouse.protocol.sigv4 import Keys, payload_hash, template
 from support.one_answer import OneAnswer
 
 KEYS = Keys("AKIDEXAMPLE", "secret")
@@ -126,7 +127,56 @@ async def test_what_can_not_be_reached_or_read_is_tried_again_and_then_told() ->
         assert "secret" not in repr(store)
 
 
-@pytest.mark.parametrize("key", ["", "/a", "a//b", "../a", "a/..", "ü", "a b", "a?x", "a\r\nb"])
+ANY_KEYS = [
+    *("my file.json", "dt=2026/01/uuid", "a//b", "/a", "a/", "a+b&c=d", "ü/é", "a?x#y", "100%"),
+    *("a%20b", "a\r\nb", "(!*'):@,;$", "~._-", "...", "k" * 1_024),
+]
+
+
+@pytest.mark.parametrize("key", [key for key in ANY_KEYS if "\n" not in key])  # moto takes none
+async def test_any_key_of_s3_is_the_one_that_boto3_means(moto: str, key: str) -> None:
+    client = boto3.client(
+        "s3",
+        region_name="us-east-1",
+        endpoint_url=moto,
+        aws_access_key_id="AKIDEXAMPLE",
+        aws_secret_access_key="secret",
+    )
+    try:
+        async with S3BlobStore(
+            "bodies", region="us-east-1", endpoint_url=moto, credentials=KEYS
+        ) as store:
+            await store.put(key, b"ours")
+            found = await asyncio.to_thread(client.get_object, Bucket="bodies", Key=key)
+            assert found["Body"].read() == b"ours"
+            await asyncio.to_thread(client.put_object, Bucket="bodies", Key=key, Body=b"boto3's")
+            assert await store.get(key, 10) == b"boto3's"
+            await store.delete(key)
+            with pytest.raises(BlobMissingError):
+                await store.get(key, 10)
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("key", ANY_KEYS)
+def test_any_key_is_signed_as_botocore_signs_it(key: str) -> None:
+    from botocore.auth import S3SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+
+    url = f"https://bodies.s3.us-east-1.amazonaws.com/{quote(key, safe='/')}"
+    request = AWSRequest("GET", url, headers={"X-Amz-Content-SHA256": payload_hash(b"")})
+    request.context["timestamp"] = "20260101T000000Z"
+    theirs = S3SigV4Auth(
+        Credentials(KEYS.access_key_id, KEYS.secret_access_key), "s3", "us-east-1"
+    ).canonical_request(request)
+    form = template("GET", urlsplit(url).path, "", [], as_is=True)
+    assert theirs.split("\n")[1] == form.before.decode().split("\n")[1]
+
+
+@pytest.mark.parametrize(
+    "key", ["", ".", "../a", "a/..", "a/./b", "\ud800", "k" * 1_025, "é" * 513]
+)
 async def test_keys_that_are_none(key: str) -> None:
     async with S3BlobStore("bodies", region="us-east-1", credentials=KEYS) as store:
         with pytest.raises(UsageError):

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import os
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pumphouse import content
+from pumphouse import Topic, content, subscribe_queue_to_topic
 from pumphouse.account import Account
 from pumphouse.claim_check import BlobStore, ClaimCheck, DirectoryBlobStore, MemoryBlobStore
 from pumphouse.clock import VirtualClock
 from pumphouse.content import UndecodableError
-from pumphouse.envelope import Envelope
+from pumphouse.envelope import Envelope, open_envelope
 from pumphouse.errors import (
     BlobDamagedError,
     BlobMissingError,
@@ -28,6 +31,7 @@ from pumphouse.errors import (
     ThrottledError,
     UsageError,
 )
+from pumphouse.http.s3 import S3BlobStore
 from pumphouse.protocol.faults import from_answer
 from pumphouse.protocol.operations import (
     MessageAttributeValue,
@@ -35,6 +39,7 @@ from pumphouse.protocol.operations import (
     ReceiveMessage,
     SendMessageBatch,
 )
+from pumphouse.protocol.sns_operations import CreateTopic
 from pumphouse.sink import Sink
 from pumphouse.sink.letter import DeadLetter
 from support.sending import outcomes
@@ -328,3 +333,161 @@ async def test_a_directory_as_store_with_a_sink_on_the_real_clock(
 def test_bad_sizes_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(UsageError, match=next(iter(options))):
         ClaimCheck(MemoryBlobStore(), **options)  # type: ignore[arg-type]
+
+
+# --- what a message may choose ------------------------------------------------------------------
+
+POINTER = "software.amazon.payloadoffloading.PayloadS3Pointer"
+
+
+def _ticket(key: str, bucket: str | None) -> tuple[str, dict[str, MessageAttributeValue]]:
+    if bucket is None:
+        body: Any = {"v": 1, "claim": key, "size": 3, "sha256": hashlib.sha256(b"its").hexdigest()}
+        return json.dumps(body), {"pumphouse.claim": MessageAttributeValue("String", "v1")}
+    pointer = [POINTER, {"s3BucketName": bucket, "s3Key": key}]
+    return json.dumps(pointer), {"ExtendedPayloadSize": MessageAttributeValue("Number", "3")}
+
+
+@pytest.mark.parametrize("bucket", [None, "ours"])
+@pytest.mark.parametrize("key", ["invoices/1", "order", "orders/../invoices/1", "orders/./x"])
+async def test_only_what_lies_under_the_prefix_is_read_or_deleted(
+    key: str, bucket: str | None
+) -> None:
+    store = MemoryBlobStore()
+    check = ClaimCheck(store, prefix="orders/", bucket=bucket)
+    store.blobs = {key: b"its", "orders/mine": b"its"}
+    text, attributes = _ticket(key, bucket)
+    with pytest.raises(UndecodableError, match=r"only those under its prefix 'orders/'"):
+        await check.restore(text, attributes)
+    await check.discard(text, attributes)
+    assert key in store.blobs
+    text, attributes = _ticket("orders/mine", bucket)
+    assert await check.restore(text, attributes) == ("its", None)
+    await check.discard(text, attributes)
+    assert list(store.blobs) == [key]
+
+
+async def test_an_envelope_reads_and_deletes_under_the_prefix_only() -> None:
+    store = MemoryBlobStore()
+    writer, reader = ClaimCheck(store, inline_max_bytes=1), ClaimCheck(store, prefix="orders/")
+    hook = await Envelope(id="e", source_id="s", body=b"large").offloaded(writer)
+    attributes = {k: MessageAttributeValue("String", v) for k, v in hook.attributes().items()}
+    with pytest.raises(UndecodableError, match="under its prefix"):
+        await open_envelope(hook.to_json(), reader)
+    await reader.discard(hook.to_json().decode(), attributes)
+    assert store.blobs
+    await writer.discard(hook.to_json().decode(), attributes)
+    assert not store.blobs
+
+
+async def test_a_body_from_outside_that_looks_like_an_envelope_deletes_nothing(
+    make: MakeSink, account: Account, clock: VirtualClock
+) -> None:
+    store = MemoryBlobStore()
+    check = ClaimCheck(store, inline_max_bytes=250)
+    sink = make(claim_check=check)
+    await outcomes(clock, [sink.send("v" * 400, id="victim")])
+    [key] = store.blobs
+    document = {"v": 1, "id": "a", "source_id": "", "received_at": 1, "size": 1, "sha256": ""}
+    body = json.dumps(document | {"claim": key})
+    other = {"pumphouse_message_version": "1", "pumphouse_id": "b"}
+    await outcomes(clock, [sink.send(body), sink.send(body, attributes=other)])
+    for sent in account.sent("orders")[1:]:
+        await check.discard(sent.body, sent.attributes)
+    assert list(store.blobs) == [key]
+
+
+async def test_a_key_that_the_store_can_not_have_is_undecodable_and_nothing_to_delete(
+    tmp_path: Path,
+) -> None:
+    check = ClaimCheck(DirectoryBlobStore(tmp_path), bucket="ours")
+    text, attributes = _ticket("my file.json", "ours")
+    with pytest.raises(UndecodableError, match=r"'my file\.json' is no key"):
+        await check.restore(text, attributes)
+    await check.discard(text, attributes)
+
+
+@pytest.mark.parametrize("prefix", ["/x y/", "../", "a//", "-", "/", "a/.", 5, None])
+def test_a_prefix_that_no_key_can_begin_with_is_refused_at_once(
+    store: BlobStore, prefix: Any
+) -> None:
+    with pytest.raises(UsageError, match="prefix is"):
+        ClaimCheck(store, prefix=prefix)
+
+
+def test_a_prefix_is_what_the_store_takes() -> None:
+    bucket = S3BlobStore("bodies")
+    assert ClaimCheck(bucket, prefix="dt=2026/my file ").prefix
+    for prefix in ("../", "x" * 1_000, "\ud800"):
+        with pytest.raises(UsageError, match="prefix is"):
+            ClaimCheck(bucket, prefix=prefix)
+
+
+# --- bodies that more than one reader wants -----------------------------------------------------
+
+
+async def test_the_second_copy_on_a_standard_queue_has_no_body_unless_bodies_stay(
+    make: MakeSink, account: Account, clock: VirtualClock
+) -> None:
+    for keep in (False, True):
+        store = MemoryBlobStore()
+        check = ClaimCheck(store, inline_max_bytes=10, delete_after_handling=not keep)
+        account.faults.lose_answer(SendMessageBatch)
+        await outcomes(clock, [make(claim_check=check, retry_unknown=True).send("x" * 99, id="m")])
+        first, second = (
+            await account.execute(
+                ReceiveMessage("orders", message_attribute_names=["All"], max_number_of_messages=10)
+            )
+        ).messages
+        assert first.body == second.body
+        assert (await check.restore(first.body, first.message_attributes))[0] == "x" * 99
+        await check.delete_message(account, "orders", first)
+        if keep:
+            assert (await check.restore(second.body, second.message_attributes))[0] == "x" * 99
+        else:
+            with pytest.raises(BlobMissingError):
+                await check.restore(second.body, second.message_attributes)
+        await check.delete_message(account, "orders", second)
+        assert bool(store.blobs) is keep
+
+
+@pytest.mark.parametrize("form", [{}, {"bucket": "ours"}, {"prefix": "large-"}])
+@pytest.mark.parametrize("body", ["x" * 99, Envelope(id="e", source_id="s", body=b"x" * 99)])
+async def test_the_body_of_a_topics_message_outlives_its_first_reader(
+    make: MakeSink, account: Account, clock: VirtualClock, form: dict[str, Any], body: object
+) -> None:
+    await account.execute(CreateTopic("t"))
+    await subscribe_queue_to_topic(account, "orders", Topic("t"))
+    store = MemoryBlobStore()
+    check = ClaimCheck(store, inline_max_bytes=10, **form)
+    async with Sink(Topic("t"), account, clock=clock, claim_check=check) as sink:
+        await outcomes(clock, [sink.send(body)])
+    message = await _receive(account)
+    await check.delete_message(account, "orders", message)
+    [key] = store.blobs
+    assert key.startswith(f"{check.prefix}shared/")
+
+
+async def test_a_directorys_body_is_on_the_disk_with_its_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    sync, replace = os.fsync, os.replace
+
+    def synced(handle: int) -> None:
+        directory = stat.S_ISDIR(os.fstat(handle).st_mode)
+        done.append(os.readlink(f"/proc/self/fd/{handle}") if directory else "the file")
+        sync(handle)
+
+    def replaced(source: str, target: Path) -> None:
+        done.append("its name")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    await DirectoryBlobStore(tmp_path / "b").put("c/d", b"x")
+    directories = [tmp_path / "b" / "c", tmp_path / "b", tmp_path]
+    assert done == ["the file", "its name", *map(str, directories)]
+    done.clear()
+    await DirectoryBlobStore(tmp_path / "b").put("c/d", b"y")
+    assert done == ["the file", "its name", str(directories[0])]

@@ -14,6 +14,7 @@ import ssl
 from html import unescape
 from types import TracebackType
 from typing import Self
+from urllib.parse import quote
 
 from pumphouse.backoff import RetryPolicy
 from pumphouse.clock import Clock, RealClock, timeout
@@ -46,7 +47,7 @@ MAX_OBJECT_BYTES = 268_435_456
 """The largest object that is read: 256 MiB."""
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_KEY = re.compile(r"[A-Za-z0-9_.~-]+(?:/[A-Za-z0-9_.~-]+)*")
+_MAX_KEY_BYTES = 1_024
 _FIELD = re.compile(r"<(Code|Message)>([^<]{0,1000})</")
 _AGAIN = (NetworkError, OutcomeUnknownError, ThrottledError, TransientError, NoCredentialsError)
 
@@ -56,8 +57,9 @@ class S3BlobStore:
 
     `region`, `endpoint_url`, `profile` and `credentials` mean what they mean for `HttpBackend`, and
     are found where they are not given as it finds them (`AWS_ENDPOINT_URL_S3` among them).
-    `timeout_seconds` bounds one attempt. Keys are letters, digits and `-_.~`, with `/` between
-    parts. Close it, or use it as `async with`.
+    `timeout_seconds` bounds one attempt. Keys are any text of 1,024 bytes, with no part `.` or `..`
+    between slashes, which what is between here and S3 may take for directories. Close it, or use
+    it as `async with`.
     """
 
     def __init__(
@@ -111,6 +113,15 @@ class S3BlobStore:
         """Remove the object; does nothing where there is none."""
         await self._call("DELETE", key, b"")
 
+    def check_key(self, key: str) -> None:
+        """Raise `UsageError` for what can't be a key."""
+        try:
+            size = len(key.encode())
+        except UnicodeEncodeError:
+            size = 0
+        if not 0 < size <= _MAX_KEY_BYTES or {".", ".."} & set(key.split("/")):
+            raise UsageError(f"{key!r} is no key for a blob")
+
     async def aclose(self) -> None:
         """Give back the connections."""
         await self._loops.aclose()
@@ -130,8 +141,7 @@ class S3BlobStore:
 
     async def _call(self, method: str, key: str, body: bytes) -> Answer:
         """Try until there is an answer or the policy ends; an answer of 2xx is returned."""
-        if not _KEY.fullmatch(key) or any(part in (".", "..") for part in key.split("/")):
-            raise UsageError(f"{key!r} is no key for a blob")
+        self.check_key(key)
         began = self._clock.monotonic()
         attempt = 1
         while True:
@@ -159,7 +169,8 @@ class S3BlobStore:
                 f"{method} of a blob was not sent: the credentials or the configuration did not "
                 "come in time"
             ) from None
-        url = f"{endpoint.origin.scheme}://{endpoint.host_header}{endpoint.path.rstrip('/')}/{key}"
+        path = f"{endpoint.path.rstrip('/')}/{quote(key, safe='/')}"
+        url = f"{endpoint.origin.scheme}://{endpoint.host_header}{path}"
         headers = {"Host": endpoint.host_header, "X-Amz-Content-SHA256": payload_hash(body)}
         headers |= sign(
             keys,
@@ -171,7 +182,6 @@ class S3BlobStore:
             headers,
             body,
         )
-        path = f"{endpoint.path.rstrip('/')}/{key}"
         lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {headers[name]}" for name in headers)]
         lines.append(f"Content-Length: {len(body)}")
         request = "\r\n".join([*lines, "", ""]).encode("latin-1") + body

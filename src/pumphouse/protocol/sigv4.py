@@ -91,7 +91,9 @@ class Template(NamedTuple):
     signed_headers: str
 
 
-def template(method: str, path: str, query: str, headers: Iterable[tuple[str, str]]) -> Template:
+def template(
+    method: str, path: str, query: str, headers: Iterable[tuple[str, str]], *, as_is: bool = False
+) -> Template:
     """The canonical form of a request that carries these headers and `X-Amz-Date`.
 
     `path` and `query` as they stand in the URL. `headers` holds `Host`, and the session token
@@ -108,7 +110,7 @@ def template(method: str, path: str, query: str, headers: Iterable[tuple[str, st
     text = "\n".join(
         (
             method.upper(),
-            _canonical_path(path),
+            path if as_is else _canonical_path(path),
             _canonical_query(query),
             *(f"{name}:{','.join(values[name])}" for name in names),
             "",
@@ -243,7 +245,8 @@ def sign(
     carried = [(name, value) for name, value in lowered.items() if name not in replaced]
     if "host" not in lowered:
         carried.append(("host", host_header(url)))
-    form = template(method, parts.path, parts.query, [*carried, *added.items()])
+    carried.extend(added.items())
+    form = template(method, parts.path, parts.query, carried, as_is=service == "s3")
     body_hash = lowered.get("x-amz-content-sha256") or payload_hash(body)
     added["Authorization"] = Signer(keys, region, service).authorization(form, date, body_hash)
     return added

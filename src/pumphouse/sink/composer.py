@@ -158,9 +158,11 @@ class Composer:
             return message, None
         if isinstance(body, Envelope) and data is None:  # it is in a claim check already
             return message, None
+        shared = self._kind == "topic"
         try:
             if isinstance(body, Envelope):
-                return self.compose(await body.offloaded(check, self._queue), **options), None
+                small_envelope = await body.offloaded(check, self._queue, shared=shared)
+                return self.compose(small_envelope, **options), None
             small = self.compose(body, places=1, **options)
             wire = small.attributes or {}
             if len(wire) == MAX_ATTRIBUTES:
@@ -169,7 +171,9 @@ class Composer:
                 )
             id = small.deduplication_id or small.id or uuid.uuid4().hex  # noqa: A001
             whose = (small.tenant, small.source, small.replay_id, self._queue)
-            small.body, small.attributes = await check.offload(small.body, wire, id, *whose)
+            small.body, small.attributes = await check.offload(
+                small.body, wire, id, *whose, shared=shared
+            )
         except UsageError:
             raise
         except Exception as error:
