@@ -227,7 +227,7 @@ async def test_fifo_rules_are_those_of_queues(make: MakeSink) -> None:
     await sink.aclose()
 
 
-@pytest.mark.parametrize("subject", ["", " x", "x" * 101, "a\nb", "é", 7])
+@pytest.mark.parametrize("subject", ["", "x" * 101, "a\nb", "a\u2028b", "a\x7fb", "\ud800", 7])
 async def test_a_subject_that_sns_takes_not(make: MakeSink, subject: Any) -> None:
     sink = make()
     with pytest.raises(UsageError, match="subject"):
@@ -245,15 +245,16 @@ async def test_a_structured_body_has_a_default(make: MakeSink, body: str) -> Non
     await sink.aclose()
 
 
+@pytest.mark.parametrize("subject", ["Hello", " Grüße 件名", "x" * 100])
 async def test_subject_and_structure_travel(
-    account: Account, clock: VirtualClock, make: MakeSink
+    account: Account, clock: VirtualClock, make: MakeSink, subject: str
 ) -> None:
     body = {"default": "for all", "sqs": "for queues"}
     sink = make(batch=False)
-    await outcomes(clock, [sink.send(body, subject="Hello", message_structure="json")])
+    await outcomes(clock, [sink.send(body, subject=subject, message_structure="json")])
     await sink.aclose()
     [record] = account.ledger.of(Publish)
-    assert record.operation.subject == "Hello"
+    assert record.operation.subject == subject
     assert [m.body for m in await received(account, "orders")] == ["for queues"]
 
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 from hashlib import md5
 from struct import pack
 from typing import Any
+from unicodedata import category
 
 from pumphouse.protocol.operations import MessageAttributeValue
 
@@ -23,6 +24,7 @@ MAX_ATTRIBUTES = 10
 MAX_VISIBILITY_SECONDS = 43_200
 MAX_DELAY_SECONDS = 900
 MAX_WAIT_SECONDS = 20
+MAX_SUBJECT = 100
 
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _TAKEN_BYTES = bytes(0xFF if _FORBIDDEN.match(chr(code)) else code for code in range(256))
@@ -32,6 +34,9 @@ _RESERVED_PREFIX = re.compile(r"(?:aws\.|amazon\.)", re.IGNORECASE)
 _DATA_TYPE = re.compile(r"(String|Number|Binary)(?:\..*)?", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
+
+# controls, halves of characters, and what breaks a line
+_NOT_IN_SUBJECTS = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 _STRING, _BINARY = b"\x01", b"\x02"
 
@@ -189,6 +194,14 @@ def is_token(text: str) -> bool:
     """Whether a text can be a message group id or a deduplication id: 1 to 128 of A-Z, a-z, 0-9
     and ASCII punctuation."""
     return 0 < len(text) <= 128 and text.isascii() and text.isprintable() and " " not in text
+
+
+def is_subject(text: str) -> bool:
+    """Whether a text can be the subject of a message to a topic: 1 to 100 characters, none of them
+    a control or a line break ("Publish" in the API reference of SNS)."""
+    return 0 < len(text) <= MAX_SUBJECT and not any(
+        category(character) in _NOT_IN_SUBJECTS for character in text
+    )
 
 
 def is_entry_id(text: str) -> bool:

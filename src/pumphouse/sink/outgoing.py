@@ -20,8 +20,10 @@ from pumphouse.errors import UsageError
 from pumphouse.protocol.attributes import (
     MAX_ATTRIBUTES,
     MAX_DELAY_SECONDS,
+    MAX_SUBJECT,
     attribute_name_fault,
     forbidden_character,
+    is_subject,
     is_token,
     plain,
 )
@@ -78,7 +80,7 @@ class SendOptions(TypedDict, total=False):
     * `delay`: seconds (0 to 900, whole) or a `timedelta`; standard queues only.
     * `trace_header`: X-Ray's header, sent as the system attribute `AWSTraceHeader`; to a topic it
       is sent for a whole request, and left out where the messages of a batch don't share it.
-    * `subject`: topics only; 1 to 100 printable ASCII characters.
+    * `subject`: topics only; 1 to 100 characters, without controls and line breaks.
     * `message_structure`: topics only; "json" says that the body is an object of texts by protocol,
       one of them under `default`.
     """
@@ -112,7 +114,6 @@ class Draft:
         self.options = options
 
 
-MAX_SUBJECT = 100
 ENTRY_IDS = tuple(str(position) for position in range(10))
 
 
@@ -344,16 +345,10 @@ def check_for_topic(
         )
     if message.delay:
         raise UsageError(f"{name} is a topic, which delays nothing; set the queues' DelaySeconds")
-    if subject is not None and not (
-        isinstance(subject, str)
-        and 0 < len(subject) <= MAX_SUBJECT
-        and subject.isascii()
-        and subject.isprintable()
-        and subject[0] != " "
-    ):
+    if subject is not None and not (isinstance(subject, str) and is_subject(subject)):
         raise UsageError(
-            f"the subject is {subject!r}; it is 1 to {MAX_SUBJECT} printable ASCII characters, "
-            "the first of them no space"
+            f"the subject is {subject!r}; it is 1 to {MAX_SUBJECT} characters, without controls "
+            "and line breaks"
         )
     if structure is not None:
         _check_structure(message, structure)

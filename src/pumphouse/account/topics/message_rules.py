@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 
 from pumphouse.account.topics.references import invalid
 from pumphouse.account.topics.topic import Topic
@@ -17,6 +16,7 @@ from pumphouse.protocol.attributes import (
     attributes_size,
     forbidden_character,
     is_number,
+    is_subject,
     is_token,
     text_size,
 )
@@ -25,8 +25,6 @@ from pumphouse.protocol.operations import MessageAttributeValue
 from pumphouse.protocol.sns_operations import Publish, PublishBatchRequestEntry
 
 Request = Publish | PublishBatchRequestEntry
-
-MAX_SUBJECT = 100
 
 _NAME_CHARACTER = re.compile(r"[^A-Za-z0-9_.-]")
 _DATA_TYPE = re.compile(r"(String|Number|Binary)(?:\..+)?", re.DOTALL)
@@ -67,8 +65,8 @@ def checked_messages(request: Request) -> dict[str, str]:
         raise invalid("Empty message")
     if forbidden_character(request.message) is not None:
         raise invalid(f"Message Reason: {_CHARACTERS}")
-    if request.subject is not None:
-        _check_subject(request.subject)
+    if request.subject is not None and not is_subject(request.subject):
+        raise invalid("Subject")
     if request.message_structure is None:
         return {"default": request.message}
     if request.message_structure != "json":
@@ -107,18 +105,6 @@ def _by_protocol(text: str) -> dict[str, str]:
     if any(forbidden_character(each) is not None for each in messages.values()):
         raise invalid(f"Message Reason: {_CHARACTERS}")
     return messages
-
-
-_NOT_IN_SUBJECTS = frozenset({"Cc", "Cs", "Zl", "Zp"})
-"""Controls, halves of characters, and what breaks a line, as Unicode's categories."""
-
-
-def _check_subject(subject: str) -> None:
-    """At most 100 characters, none of them a control or a line break."""
-    if not 0 < len(subject) <= MAX_SUBJECT or any(
-        unicodedata.category(character) in _NOT_IN_SUBJECTS for character in subject
-    ):
-        raise invalid("Subject")
 
 
 def _check_token(parameter: str, text: str) -> None:
