@@ -182,7 +182,7 @@ def short_texts(given: Mapping[str, object]) -> Weighed | None:
     for value in given.values():
         if type(value) is not str or len(value) > SHORT_TEXT:
             return None
-    return _short_texts(*given, *given.values())  # type: ignore[arg-type]
+    return _short_texts(*given, *given.values())
 
 
 @lru_cache(maxsize=1024)
