@@ -302,9 +302,14 @@ class Running:
             recorder=handler.record if handler is not None and self._record_calls else None,
             reading=reading,
             app=self.app,
+            stopping=self._being_stopped,
         )
         self._runners.add(runner)
         return runner
+
+    def _being_stopped(self) -> bool:
+        """Whether handlers may have been cancelled by a stop, or with all tasks of their loop."""
+        return self._stop.is_set() or self._supervisor.cancelling() > 0
 
     async def _stop_consumers(self) -> None:
         async with asyncio.TaskGroup() as stops:

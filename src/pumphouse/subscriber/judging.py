@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from pumphouse.content import UndecodableError
 from pumphouse.hooks import Hooks
@@ -40,9 +41,19 @@ STOPPED = Stopped()
 
 
 class Judge:
-    """Judges what leaves the handler of one subscription and its middleware."""
+    """Judges what leaves the handler of one subscription and its middleware.
 
-    def __init__(self, subscription: Subscription, hooks: Hooks, stats: Stats) -> None:
+    `stopping()` tells whether the app is being stopped, its tasks perhaps cancelled by others.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        hooks: Hooks,
+        stats: Stats,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._stopping = stopping
         self._subscription = subscription
         self._hooks = hooks
         self._stats = stats
@@ -60,7 +71,9 @@ class Judge:
             return Reject(reason) if policy == "reject" else Retry(reason=reason)
         try:
             return outcome_of_error(error, self._subscription.on_error)
-        except Exception:
+        except KeyboardInterrupt:
+            raise  # it is meant for the program
+        except BaseException:
             _log.exception("on_error of %s failed", self._subscription.queue.name)
             return Retry(reason=describe(error))
 
@@ -118,12 +131,22 @@ class Judge:
         """What an error means that has left the handler and everything around it.
 
         Once the runtime has cancelled it, an error is that of being cancelled, whatever took the
-        place of the cancellation on its way, and is none of the message.
+        place of the cancellation on its way, and is none of the message. A handler that cancels
+        itself has failed. What fails in here is logged, and is a retry.
         """
-        if isinstance(error, asyncio.CancelledError):
-            task = asyncio.current_task()
-            if delivery.stop_reason or (task is not None and task.cancelling()):
-                return STOPPED
+        try:
+            return self._ended(delivery, error)
+        except Exception:
+            _log.exception(
+                "%s: what became of message %s can't be told, and it is tried again",
+                self._subscription.queue.name,
+                delivery.message_id,
+            )
+            return Retry(reason=describe(error))
+
+    def _ended(self, delivery: Delivery, error: BaseException) -> Outcome | Stopped:
+        if isinstance(error, asyncio.CancelledError) and (delivery.stop_reason or self._stopping()):
+            return STOPPED
         if not delivery.stop_reason or isinstance(error, Settle):
             return self.raised(delivery, error)
         if not was_logged(error, delivery.lease):

@@ -17,6 +17,7 @@ from pumphouse.backoff import RetryPolicy
 from pumphouse.content import Headers
 from pumphouse.errors import UsageError
 from pumphouse.protocol.attributes import MAX_VISIBILITY_SECONDS
+from pumphouse.subscriber.injection.signatures import check_plain
 
 if TYPE_CHECKING:
     from pumphouse.publishers import Publisher
@@ -40,6 +41,8 @@ class Retry:
     counts: bool = True
 
     def __post_init__(self) -> None:
+        if type(self.reason) is not str:
+            _make_text(self)
         if self.after is None:
             return
         seconds = self.after.total_seconds() if isinstance(self.after, timedelta) else self.after
@@ -57,12 +60,34 @@ class Drop:
 
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        if type(self.reason) is not str:
+            _make_text(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """To the dead-letter queue at once, with the reason as an attribute."""
+    """To the dead-letter queue at once, with the reason as an attribute: a text, or an exception,
+    which is described in one line."""
 
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        if type(self.reason) is not str:
+            _make_text(self)
+
+
+def _make_text(outcome: Retry | Drop | Reject) -> None:
+    """Let the reason of an outcome be plain text. Raises `UsageError` for what can't be one."""
+    reason: object = outcome.reason
+    if isinstance(reason, BaseException):
+        text = describe(reason)
+    elif isinstance(reason, str):
+        text = "".join(reason)
+    else:
+        kind = type(outcome).__name__
+        raise UsageError(f"{kind}: a reason is a text or an exception, not {type(reason).__name__}")
+    object.__setattr__(outcome, "reason", text)
 
 
 Outcome = Ack | Retry | Drop | Reject
@@ -208,7 +233,10 @@ def _rule_of(error: BaseException, policy: ErrorPolicy | None) -> ErrorRule | No
 
 def check_error_policy(policy: object) -> None:
     """Raise `UsageError` for a policy that is neither a mapping of exceptions nor a function."""
-    if policy is None or (callable(policy) and not isinstance(policy, type)):
+    if policy is None:
+        return
+    if callable(policy) and not isinstance(policy, type):
+        check_plain("on_error", policy)
         return
     if not isinstance(policy, Mapping):
         raise UsageError(f"on_error is a mapping or a function, not {policy!r}")
@@ -223,8 +251,18 @@ def check_error_policy(policy: object) -> None:
 
 def describe(error: BaseException) -> str:
     """An exception in one line of at most 512 characters; of a group also the first that is in
-    it."""
-    kind, text = type(error).__name__, str(error)
+    it. Of one whose own methods fail, its class."""
+    kind: str = type.__dict__["__name__"].__get__(type(error))  # whatever its class makes of it
+    try:
+        return _described(error, kind)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return f"{kind} (which can't be written as text)"
+
+
+def _described(error: BaseException, kind: str) -> str:
+    text = str(error)
     if not text.startswith(f"{kind}: "):  # some say their own name
         text = f"{kind}: {text}" if text else kind
     if isinstance(error, BaseExceptionGroup):
@@ -238,7 +276,10 @@ DelayRule = RetryPolicy | Callable[[int], float] | float | int | timedelta
 
 def check_delay_rule(rule: object) -> None:
     """Raise `UsageError` for what says no delay."""
-    if isinstance(rule, RetryPolicy) or (callable(rule) and not isinstance(rule, type)):
+    if isinstance(rule, RetryPolicy):
+        return
+    if callable(rule) and not isinstance(rule, type):
+        check_plain("retry", rule)
         return
     seconds = rule.total_seconds() if isinstance(rule, timedelta) else rule
     if (
@@ -266,7 +307,9 @@ def delay_after(rule: DelayRule, attempt: int) -> float:
             delay = float(rule(attempt))
             if isnan(delay):
                 raise ValueError("it gave nan")
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             _log.exception("retry failed for attempt %d; the default back-off is used", attempt)
             delay = DEFAULT_BACKOFF.delay(attempt)
     else:

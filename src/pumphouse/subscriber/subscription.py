@@ -11,6 +11,7 @@ from pumphouse.claim_check import ClaimCheck
 from pumphouse.errors import UsageError
 from pumphouse.subscriber.chain import Middleware
 from pumphouse.subscriber.handler import Handler
+from pumphouse.subscriber.injection.signatures import check_plain
 from pumphouse.subscriber.outcomes import (
     DEFAULT_BACKOFF,
     DelayRule,
@@ -82,6 +83,7 @@ class Subscription:
         if self.partition_key is not None:
             if not callable(self.partition_key):
                 raise UsageError(f"{where}partition_key is a function of the payload")
+            check_plain(f"{where}partition_key", self.partition_key)
             if self.queue.is_fifo:
                 raise UsageError(
                     f"{where}a FIFO queue is ordered by its message groups; partition_key is for "

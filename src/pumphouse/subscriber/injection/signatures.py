@@ -92,6 +92,17 @@ def yields(function: Any) -> bool:
     return inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)
 
 
+def check_plain(what: str, function: Any) -> None:
+    """Raise `UsageError` for an async function, or one that yields, where `what` is called for its
+    value: nobody would await that."""
+    call = type(function).__call__  # of an object that is called
+    if is_async(function) or yields(function) or is_async(call):
+        raise UsageError(
+            f"{what} is a plain function that returns its value, and {name_of(function)} is not: "
+            "it is async, or yields"
+        )
+
+
 def parameters_of(function: Any, where: str) -> list[Parameter]:
     """The parameters that have to be filled; `where` begins the errors.
 
