@@ -81,7 +81,15 @@ class Consumer:
         self._records = self.exits.attempts.records  # what is remembered of messages: often nothing
         self._most_attempts = ready.max_attempts
         self.pump = Pump(
-            backend, queue, ready.queue_url, clock, hooks, self, tasks, resolve=ready.resolve
+            backend,
+            queue,
+            ready.queue_url,
+            clock,
+            hooks,
+            self,
+            tasks,
+            lease_seconds=ready.lease_seconds,
+            resolve=ready.resolve,
         )
         size = subscription.concurrency
         self.workers = (
@@ -132,24 +140,24 @@ class Consumer:
         """Whether a handler is free and nothing waits for it."""
         return not self._lanes.line or self._batches is not None
 
-    def on_received(self, messages: list[ReceivedMessage]) -> None:
-        """Messages came; their leases run."""
+    def on_received(self, messages: list[ReceivedMessage], since: float) -> None:
+        """Messages came; their leases run, and are counted from `since`."""
         exits = self.exits
         by_id = exits.by_id
         now = self._monotonic()
-        lease_until = now + self.ready.lease_seconds
+        lease_until = since + self.ready.lease_seconds
         self.stats.received += len(messages)
         arrived: list[Delivery] = []
         renewed: list[Delivery] = []
         for raw in messages:
             known = by_id.get(raw.message_id)
-            if known is not None and self._is_again(known, raw, now):
+            if known is not None and self._is_again(known, raw, lease_until):
                 renewed.append(known)
             else:
                 by_id[raw.message_id] = delivery = Delivery(raw, now, lease_until)
                 arrived.append(delivery)
         exits.live.update(arrived)
-        exits.extender.register(arrived + renewed, now)
+        exits.extender.register(arrived + renewed, now, lease_until)
         self._admit(arrived)
         self.workers.wake()
 
@@ -178,12 +186,12 @@ class Consumer:
             admitted.append(delivery)
         self._lanes.add(*admitted)
 
-    def _is_again(self, known: Delivery, raw: ReceivedMessage, now: float) -> bool:
+    def _is_again(self, known: Delivery, raw: ReceivedMessage, lease_until: float) -> bool:
         """Whether a message that is still here was received again, and is dealt with by that."""
         if known.intent is Intent.RELEASE or known.lease_lost:
             return False  # the one here is on its way out, and this one has to be run or released
         known.raw = raw
-        known.lease_until = now + self.ready.lease_seconds
+        known.lease_until = lease_until
         known.show_lease(self._clock)
         self.stats.received_again += 1
         _log.warning(

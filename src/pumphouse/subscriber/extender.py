@@ -1,7 +1,7 @@
 """When which lease is extended: due times, and the one timer that waits for the next of them.
 
-Every lease is due at half its length, for slow calls to have the other half; what falls due at
-about the same time is extended together. The calls themselves are `settlement.py`'s. A lease that
+Every lease is due at half of what is left of it, for slow calls to have the other half; what falls
+due at about the same time is extended together. The calls themselves are `settlement.py`'s. A lease that
 is found past its end, or at the end of the time that a message is held in all, is reported as
 lost; nothing is extended that is about to be given back.
 """
@@ -83,10 +83,10 @@ class Extender:
         self._slack = lease_seconds / 20
         self._pending = 0
 
-    def register(self, deliveries: Sequence[Delivery], since: float) -> None:
-        """Deliveries whose leases began, or were renewed, at `since`."""
-        step = self._lease / 2 if self._extend else self._lease
-        self._schedule.add(since + step, deliveries)
+    def register(self, deliveries: Sequence[Delivery], now: float, lease_until: float) -> None:
+        """Deliveries that were received now, and are leased until then."""
+        due = now + max(0.0, lease_until - now) / 2 if self._extend else lease_until
+        self._schedule.add(due, deliveries)
         self._arm()
 
     def renewed(self, delivery: Delivery) -> None:

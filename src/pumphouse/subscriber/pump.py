@@ -25,6 +25,8 @@ from pumphouse.subscriber.queue import Queue
 BACKOFF_BASE_SECONDS = 1.0
 BACKOFF_CAP_SECONDS = 30.0
 MAX_AUTO_POLLERS = 16
+ANSWER_SECONDS = 1.0
+"""The way of an answer: SQS holds no receive for longer than its wait."""
 _ALL = ["All"]
 Health = Literal["healthy", "unhealthy", "ended"]
 _log = logging.getLogger("pumphouse.subscriber")
@@ -41,8 +43,8 @@ class Owner(Protocol):
         """Whether a handler is free and nothing waits for it."""
         ...
 
-    def on_received(self, messages: list[ReceivedMessage]) -> None:
-        """Messages came; their leases run."""
+    def on_received(self, messages: list[ReceivedMessage], since: float) -> None:
+        """Messages came; their leases run, and are counted from `since`."""
 
     def on_empty(self) -> None:
         """A receive brought nothing, or failed."""
@@ -67,6 +69,7 @@ class Pump:
         owner: Owner,
         tasks: asyncio.TaskGroup,
         *,
+        lease_seconds: int,
         resolve: Callable[[], Awaitable[str]],
     ) -> None:
         self.queue_url = queue_url
@@ -83,6 +86,12 @@ class Pump:
         self._owner = owner
         self._tasks = tasks
         self._resolve = resolve
+        self._lease = lease_seconds
+        # SQS does not say when it answered, only we know when we asked: from then on a lease that
+        # can be extended is counted, and at least a third of it is to be left
+        self._wait = queue.wait_time_seconds
+        if queue.extend:
+            self._wait = min(self._wait, max(1, lease_seconds * 2 // 3))
         self._open = 0
         self._asked = 0  # messages that the open receives may bring
         self._full = 0  # receives in a row that brought all that they asked for
@@ -141,6 +150,7 @@ class Pump:
 
     async def _receive(self, most: int, attempt_id: str | None) -> None:
         messages: list[ReceivedMessage] = []
+        since = 0.0
         one_try.set(True)  # what fails is tried again by the pump, and only by it
         task = cast("asyncio.Task[None]", asyncio.current_task())
         if self._exact:
@@ -153,18 +163,22 @@ class Pump:
             self.requests += 1
             # the first one waits for messages; the others are for those that are there
             short = self._open > 1 or (self.eager and not self.empty) or self._lost
+            wait = 0 if short else self._wait
+            since = self._clock.monotonic()
             answer = await self._backend.execute(
                 ReceiveMessage(
                     queue_url=self.queue_url,
                     message_system_attribute_names=_ALL,
                     message_attribute_names=_ALL,
                     max_number_of_messages=most,
-                    visibility_timeout=self._queue.visibility_timeout,
-                    wait_time_seconds=0 if short else self._queue.wait_time_seconds,
+                    visibility_timeout=self._lease,  # always: the queue's own may change
+                    wait_time_seconds=wait,
                     receive_request_attempt_id=attempt_id,
                 )
             )
             messages = answer.messages
+            if not self._queue.extend:  # nothing renews it: from when SQS has answered at last
+                since = min(self._clock.monotonic(), since + wait + ANSWER_SECONDS)
         except asyncio.CancelledError:
             self._stopped = True  # by a stop, or with the whole app
             raise
@@ -179,7 +193,7 @@ class Pump:
             self._open -= 1
             self._asked -= most
             if messages:
-                self._owner.on_received(messages)
+                self._owner.on_received(messages, since)
             else:
                 self._owner.on_empty()
             if not self._open:

@@ -31,9 +31,11 @@ MAX_LEASE_SECONDS = MAX_VISIBILITY_SECONDS - 300
 class Queue:
     """A queue to read, by name, URL or ARN, and how it is read.
 
-    - `wait_time_seconds`: how long one receive waits for a message, 0 to 20.
+    - `wait_time_seconds`: how long one receive waits for a message, 0 to 20; at most two thirds of
+      a lease that is extended.
     - `visibility_timeout`: the lease of a received message in seconds, 1 to 43,200; None for the
-      queue's own, read once at start.
+      queue's own, read once at start and asked for with each receive, so that a change of it is
+      taken up by the next start.
     - `extend`: renew leases for as long as a message is held. Without it a message that has not
       been started within its lease is dropped unrun, and SQS hands it out again.
     - `prefetch`: how many messages may wait for a free handler, 0 to 10.
