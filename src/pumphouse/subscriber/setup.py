@@ -22,6 +22,7 @@ from pumphouse.notifications.reading import Reading, reading_for
 from pumphouse.notifications.signatures import Verifier
 from pumphouse.protocol.names import parse_queue_arn
 from pumphouse.protocol.operations import CreateQueue, GetQueueAttributes, SetQueueAttributes
+from pumphouse.subscriber.outcomes import Reject
 from pumphouse.subscriber.queue import Queue
 
 if TYPE_CHECKING:
@@ -121,6 +122,17 @@ async def prepare(
                 "%s: its dead-letter queue %s does not exist", queue.name, dead_letter_name
             )
             max_attempts = None
+    if own is None:
+        _check_rejects(subscription)
+    elif subscription.ordered and own.max_receive_count <= SPARE_RECEIVES:
+        _log.warning(
+            "%s: SQS gives a message up after %d receives, and each stop or crash of a consumer is "
+            "one for all of a group that it holds; %d or more are safer, and max_attempts= and "
+            "dead_letter= write what is",
+            queue.name,
+            own.max_receive_count,
+            receive_limit(max_attempts or 1),
+        )
     own_lease = int(attributes.get("VisibilityTimeout") or 0)
     lease = queue.visibility_timeout or own_lease
     if lease < 1:
@@ -185,6 +197,21 @@ def redrive_policy_of(attributes: Mapping[str, str], name: str) -> RedrivePolicy
         return msgspec.json.decode(text.encode(), type=RedrivePolicy, strict=False)
     except msgspec.MsgspecError as error:
         raise ConfigError(f"the redrive policy of {name!r} can't be read: {error}") from None
+
+
+def _check_rejects(subscription: Subscription) -> None:
+    """Raise `ConfigError` for rules that reject, where there is nowhere to carry a message to."""
+    rules = subscription.on_error.values() if isinstance(subscription.on_error, Mapping) else ()
+    if subscription.undecodable == "reject":
+        rule = "undecodable='reject'"
+    elif any(each is Reject or isinstance(each, Reject) for each in rules):
+        rule = "an on_error with Reject"
+    else:
+        return
+    raise ConfigError(
+        f"queue {subscription.queue.name!r} has no dead-letter queue, and its subscriber has "
+        f"{rule}; give max_attempts= and dead_letter=, or a redrive policy to the queue"
+    )
 
 
 def _check(subscription: Subscription, own: RedrivePolicy | None, dead_letter_arn: str) -> None:
