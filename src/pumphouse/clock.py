@@ -15,6 +15,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Protocol
 
+MAX_STEPS = 10_000
+"""How often timers may be due without delay, one after the other, before `run_until` ends."""
+MAX_ROUNDS = 1_000_000
+"""How many rounds of the event loop `settle` lets something run."""
+
 
 class Timer(Protocol):
     """A callback that is waiting for its time."""
@@ -170,7 +175,9 @@ class VirtualClock:
         return self._moving > 0
 
     async def settle(self) -> None:
-        """Run everything that can run without time passing."""
+        """Run everything that can run without time passing. Raises `TimeoutError` where that does
+        not end."""
+        rounds = 0
         loop = asyncio.get_running_loop()
         ready = getattr(loop, "_ready", None)
         self._settling += 1
@@ -182,7 +189,12 @@ class VirtualClock:
                 else:
                     await asyncio.sleep(0)
                     # others that settle too are always ready, and wait for the same
-                    while len(ready) >= self._settling:  # noqa: ASYNC110
+                    while len(ready) >= self._settling:
+                        rounds += 1
+                        if rounds > MAX_ROUNDS:
+                            raise TimeoutError(
+                                "something runs again and again and never waits for time to pass"
+                            )
                         await asyncio.sleep(0)
                 if not self._held:
                     return
@@ -210,8 +222,15 @@ class VirtualClock:
         self._moving += 1
         try:
             await self.settle()
+            steps = 0  # without time passing
             while not done():
                 due = self.next_timer
+                steps = steps + 1 if due is not None and due <= self._elapsed else 0
+                if steps > MAX_STEPS:
+                    raise TimeoutError(
+                        f"not done, and time stands still: {MAX_STEPS:,} times something was due "
+                        "at once"
+                    )
                 if due is None or due > end:
                     raise TimeoutError(
                         f"not done after {limit_seconds:g} virtual seconds"

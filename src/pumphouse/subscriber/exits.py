@@ -19,6 +19,7 @@ from pumphouse.backend import Backend
 from pumphouse.backoff import one_try
 from pumphouse.clock import Clock, Timer
 from pumphouse.hooks import Hooks
+from pumphouse.protocol.attributes import MAX_VISIBILITY_SECONDS
 from pumphouse.subscriber import events
 from pumphouse.subscriber.attempts import Attempts
 from pumphouse.subscriber.bodies import StoredBodies
@@ -52,6 +53,8 @@ from pumphouse.subscriber.setup import SPARE_RECEIVES, Ready
 from pumphouse.subscriber.stats import Stats
 from pumphouse.subscriber.subscription import Subscription
 
+HIDE_MARGIN_SECONDS = 60
+"""What is left of SQS's 12 hours: for the receive's own way, and for requests that are repeated."""
 _log = logging.getLogger("pumphouse.subscriber")
 
 
@@ -228,9 +231,9 @@ class Exits:
         again = self._clock.monotonic() + delay
         if not self._queue.extend:
             return again < delivery.lease_until
-        return (
-            again + self._ready.lease_seconds < delivery.received_at + self._queue.max_lease_seconds
-        )
+        most = self._queue.max_lease_seconds
+        needed = min(self._ready.lease_seconds, most / 2)  # to run it then
+        return again + needed < delivery.received_at + most
 
     def _receives_short(self, head: Delivery) -> bool:
         """Whether SQS might bury it, or one behind it, if it were given back: each of them would
@@ -267,7 +270,12 @@ class Exits:
             self.lose(delivery, "the lease ended before it could be given back")
         else:
             delivery.move(SETTLING)
-            self.settlement.release(delivery, seconds)
+            self.settlement.release(delivery, min(seconds, self._hideable(delivery)))
+
+    def _hideable(self, delivery: Delivery) -> int:
+        """For how many seconds more SQS hides a message, of the 12 hours since its receive."""
+        until = delivery.received_at + MAX_VISIBILITY_SECONDS - HIDE_MARGIN_SECONDS
+        return max(0, int(until - self._monotonic()))
 
     def release_waiting(self) -> None:
         """Give back everything that no handler has; for a stop."""

@@ -24,6 +24,8 @@ from pumphouse.subscriber.queue import Queue
 
 BACKOFF_BASE_SECONDS = 1.0
 BACKOFF_CAP_SECONDS = 30.0
+EMPTY_PAUSE_SECONDS = 1.0
+"""Between receives that don't wait, while they bring nothing."""
 MAX_AUTO_POLLERS = 16
 ANSWER_SECONDS = 1.0
 """The way of an answer: SQS holds no receive for longer than its wait."""
@@ -97,6 +99,7 @@ class Pump:
         self._full = 0  # receives in a row that brought all that they asked for
         self._failures = 0
         self._pause: Timer | None = None
+        self._kicking = False
         self._stopped = False
         self._lost: deque[tuple[str, int]] = deque(maxlen=64)  # receives whose answers were lost
         self._most = MAX_AUTO_POLLERS if queue.pollers == "auto" else queue.pollers
@@ -111,10 +114,22 @@ class Pump:
 
     def kick(self) -> None:
         """Open the receives that are wanted now."""
-        if self._stopped or self._pause is not None:
+        if self._kicking:  # by a receive of an eager task, which has run already
             return
+        self._kicking = True
+        try:
+            self._open_wanted()
+        finally:
+            self._kicking = False
+
+    def _open_wanted(self) -> None:
         # one at once, and one more for each that came back full
-        while self._open <= self._full and self._open < self._most:
+        while (
+            self._open <= self._full
+            and self._open < self._most
+            and not self._stopped
+            and self._pause is None
+        ):
             room = self._owner.room() - self._asked
             if room < self._worth and not (room > 0 and not self._open and self._owner.hungry()):
                 return
@@ -205,6 +220,8 @@ class Pump:
 
     def _succeeded(self, messages: list[ReceivedMessage], most: int) -> None:
         self.empty = not messages
+        if self.empty and not self._queue.wait_time_seconds and not self._stopped:
+            self._rest(EMPTY_PAUSE_SECONDS)  # each request is paid for
         self._full = self._full + 1 if len(messages) == most else 0
         if self._failures:
             self._hooks.emit(PumpHealed(self._queue.name, self._failures))
@@ -238,9 +255,13 @@ class Pump:
         )
         self._hooks.emit(PumpUnhealthy(self._queue.name, self.reason, self._failures, delay))
         if not self._stopped:
-            if self._pause is not None:
-                self._pause.cancel()
-            self._pause = self._clock.call_later(delay, self._resume)
+            self._rest(delay)
+
+    def _rest(self, seconds: float) -> None:
+        """Open no receive for so long."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._pause = self._clock.call_later(seconds, self._resume)
 
     def _resume(self) -> None:
         self._pause = None

@@ -32,7 +32,7 @@ class Queue:
     """A queue to read, by name, URL or ARN, and how it is read.
 
     - `wait_time_seconds`: how long one receive waits for a message, 0 to 20; at most two thirds of
-      a lease that is extended.
+      a lease that is extended. With 0 an empty queue is asked once a second.
     - `visibility_timeout`: the lease of a received message in seconds, 1 to 43,200; None for the
       queue's own, read once at start and asked for with each receive, so that a change of it is
       taken up by the next start.

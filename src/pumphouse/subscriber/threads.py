@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from pumphouse.clock import Clock, VirtualClock
+
+_log = logging.getLogger("pumphouse.subscriber")
 
 
 class _Call:
@@ -73,7 +76,7 @@ class Threads:
         """Run `call` in a thread, in a copy of the caller's context, and wait for its end even
         when that is cancelled, since a thread can't be stopped. Gives the result and the
         cancellation, if there was one; raises the cancellation where the call has failed as well,
-        otherwise what the call raised.
+        otherwise what the call raised, or that no thread can be started.
         """
         cancelled: asyncio.CancelledError | None = None
         with clock.hold() if isinstance(clock, VirtualClock) else nullcontext():
@@ -98,13 +101,17 @@ class Threads:
     def _start(self, call: _Call, loop: asyncio.AbstractEventLoop) -> None:
         if self._way_back is None or self._way_back.loop is not loop:
             self._way_back = _WayBack(loop)
-        self._calls.put((call, self._way_back))
+        if self._started < min(self._size, self.busy + 1):
+            name = f"{self._name}-{self._started + 1}"
+            try:
+                threading.Thread(target=self._work, name=name, daemon=True).start()
+                self._started += 1
+            except (RuntimeError, MemoryError) as error:  # the system has none left
+                if not self._started:
+                    raise
+                _log.warning("%s: %s; %d threads go on", self._name, error, self._started)
         self.busy += 1
-        if self._started < min(self._size, self.busy):
-            self._started += 1
-            threading.Thread(
-                target=self._work, name=f"{self._name}-{self._started}", daemon=True
-            ).start()
+        self._calls.put((call, self._way_back))
 
     def close(self) -> None:
         """Let the threads end when they have nothing to do."""
@@ -118,10 +125,8 @@ class Threads:
                 call.result = call.context.run(call.function)
             except BaseException as error:
                 call.error = error
-            try:
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
                 way_back.bring(call)
-            except RuntimeError:
-                return  # the loop is closed, and nobody waits any more
             del item, call, way_back
 
 

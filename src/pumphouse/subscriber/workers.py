@@ -51,7 +51,9 @@ class Workers(Generic[J, R]):
                 return
         if len(self._tasks) < self.size and not self._closed:
             self._waking = True
-            task = asyncio.get_running_loop().create_task(self._run(), context=self._context.copy())
+            loop = asyncio.get_running_loop()
+            # itself, as it may not run before it is counted: loops may make eager tasks
+            task = asyncio.Task(self._run(), loop=loop, context=self._context.copy())
             self._tasks.add(task)
             task.add_done_callback(self._ended)
 
