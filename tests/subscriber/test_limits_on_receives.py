@@ -1,4 +1,4 @@
-"""SQS's own limit on receives, and delays that are longer than a lease: only what failed is buried."""
+"""SQS's own limit on receives, and delays longer than a lease: only what failed is buried."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def state_of(consumer: Consumer) -> QueueState:
     requests = consumer.requests
     return QueueState(
         status=consumer.health,
-        reason="the queue was deleted" if consumer.pump.ended else consumer.pump.reason,
+        reason=consumer.reason,
         held=len(exits.live),
         running=len(exits.at_work),
         received=stats.received,

@@ -21,8 +21,9 @@ _STATUSES: Sequence[Status] = ("healthy", "ended", "unhealthy")
 class QueueState(msgspec.Struct, frozen=True, kw_only=True):
     """One subscription.
 
-    - `status` is "healthy", "unhealthy" (its last receive failed, and is tried again) or "ended"
-      (its queue was deleted); `reason` says why it is not healthy.
+    - `status` is "healthy", "unhealthy" (its last receive failed, or its deletes or its visibility
+      changes have failed for some seconds; all is tried again) or "ended" (its queue was deleted);
+      `reason` says why it is not healthy.
     - `held` messages are received and not settled, `running` of them are with a handler.
     - `waiting` is SQS's approximate number of visible messages; None where it was not asked for.
     - `handled` messages were acked or dropped, `retried`, `rejected` and `undecodable` count

@@ -107,7 +107,14 @@ class Consumer:
     def health(self) -> Health:
         if self.pump.ended:
             return "ended"
-        return "healthy" if self.pump.healthy else "unhealthy"
+        return "unhealthy" if self.reason else "healthy"
+
+    @property
+    def reason(self) -> str:
+        """Why it is not healthy: the last receive failed, or settling has for some time."""
+        if self.pump.ended:
+            return "the queue was deleted"
+        return self.pump.reason or self.exits.settlement.problem
 
     @property
     def requests(self) -> int:

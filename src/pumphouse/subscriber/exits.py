@@ -419,7 +419,8 @@ class Exits:
             return
         self._stats.settle_failed += 1
         verb: Literal["delete", "release"] = "delete" if intent is Intent.DELETE else "release"
-        _log.warning("%s: message %s: %s failed: %s", self.name, delivery.message_id, verb, error)
+        told = logging.INFO if self.settlement.problem else logging.WARNING  # that was told once
+        _log.log(told, "%s: message %s: %s failed: %s", self.name, delivery.message_id, verb, error)
         self._hooks.emit(events.SettleFailed(self.name, delivery.message_id, verb, describe(error)))
         if intent is Intent.DELETE:
             self.attempts.done_unconfirmed(delivery.message_id, carried=delivery.carried)

@@ -1,8 +1,8 @@
 """When which lease is extended: due times, and the one timer that waits for the next of them.
 
 Every lease is due at half of what is left of it, for slow calls to have the other half; what falls
-due at about the same time is extended together. The calls themselves are `settlement.py`'s. A lease that
-is found past its end, or at the end of the time that a message is held in all, is reported as
+due at about the same time is extended together. The calls themselves are `settlement.py`'s. A lease
+that is found past its end, or at the end of the time that a message is held in all, is reported as
 lost; nothing is extended that is about to be given back.
 """
 

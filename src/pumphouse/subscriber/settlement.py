@@ -41,11 +41,15 @@ from pumphouse.subscriber.delivery import (
     Intent,
     Where,
 )
+from pumphouse.subscriber.outcomes import describe
+from pumphouse.subscriber.streak import Streak
 
 NONE, EXTEND, RELEASE, DELETE = Intent.NONE, Intent.EXTEND, Intent.RELEASE, Intent.DELETE
 
 LINGER_SECONDS = 0.005
 MAX_REQUESTS = 16
+ONE_BY_ONE_AFTER = 3
+"""Deletes that failed one after another, from which on one request finds out for all of them."""
 RETRIES = RetryPolicy(base_seconds=0.2, cap_seconds=5.0, max_attempts=None, budget_seconds=None)
 
 _log = logging.getLogger("pumphouse.subscriber")
@@ -104,6 +108,10 @@ class Settlement:
         self._timer: Timer | None = None
         self._hurried = False  # no more lingering: everything goes at once
         self._open = 0
+        self._open_deletes = 0
+        self._deleting = Streak(queue_url, "deletes", clock)
+        self._changing = Streak(queue_url, "visibility changes", clock)
+        self._pause = 0  # the batch for whose next try all deletes wait
         self._resting: dict[int, tuple[Timer, list[tuple[Delivery, Intent]]]] = {}
         self._tickets = 0
 
@@ -133,6 +141,11 @@ class Settlement:
             self._collect(len(self._changes))
 
     @property
+    def problem(self) -> str:
+        """What fails, and why; empty while it goes well."""
+        return self._deleting.problem or self._changing.problem
+
+    @property
     def congested(self) -> bool:
         """Whether requests wait for others to be answered: no time to receive more."""
         return self._open >= MAX_REQUESTS and bool(self._deletes or self._changes)
@@ -154,6 +167,13 @@ class Settlement:
                 if delivery.live:
                     self._refuse(delivery, intent, TimeoutError("not confirmed in time"))
         self._resting.clear()
+        self._pause = 0
+        queued = [(delivery, DELETE) for delivery in self._deletes] + self._changes
+        self._deletes, self._changes = [], []
+        for delivery, intent in queued:
+            self._at(delivery, intent, IDLE)
+            if delivery.live and intent is not EXTEND:
+                self._refuse(delivery, intent, TimeoutError("not confirmed in time"))
 
     # --- collecting -----------------------------------------------------------------------------
 
@@ -186,6 +206,9 @@ class Settlement:
         deletes, changes = self._deletes, self._changes
         least = 1 if everything else MAX_BATCH_ENTRIES
         while self._open < MAX_REQUESTS and len(deletes) >= least:
+            if self._deleting.failures >= ONE_BY_ONE_AFTER and (self._pause or self._open_deletes):
+                break
+            self._open_deletes += 1
             batch, deletes[:MAX_BATCH_ENTRIES] = deletes[:MAX_BATCH_ENTRIES], []
             self._start(_Asked(batch, [each.raw.receipt_handle for each in batch], _DELETES))
         while self._open < MAX_REQUESTS and len(changes) >= least:
@@ -243,8 +266,11 @@ class Settlement:
             whole = failure
         finally:
             self._open -= 1
+            self._open_deletes -= deletes
             confirmed = deletes and whole is None and not failures
             if confirmed and handles == [each.raw.receipt_handle for each in deliveries]:
+                if self._deleting.failures:
+                    self._deleting.succeeded()
                 self._owner.on_deleted(deliveries)
             else:  # something is wrong, or was received again meanwhile
                 self._answers(asked, started, failures, whole)
@@ -260,6 +286,8 @@ class Settlement:
         whole: Exception | None,
     ) -> None:
         """Draw the consequence of each entry's answer; `whole` is why there is none at all."""
+        deletes = asked.wishes is _DELETES
+        self._take_note(self._deleting if deletes else self._changing, asked, failures, whole)
         again: list[tuple[Delivery, Intent]] = []
         for position, (delivery, handle, (intent, seconds)) in enumerate(zip(*asked, strict=False)):
             self._at(delivery, intent, IDLE)
@@ -270,6 +298,21 @@ class Settlement:
                 again.append((delivery, intent))
         if again:
             self._rest(again, whole or next(iter(failures.values()), None))
+
+    def _take_note(
+        self, streak: Streak, asked: _Asked, failures: settling.Failures, whole: Exception | None
+    ) -> None:
+        """Whether a request got through: entries that are refused one by one have."""
+        error = whole
+        if len(failures) == len(asked.deliveries) and all(map(_passing, failures.values())):
+            error = next(iter(failures.values()))
+        if error is not None:
+            at_once = isinstance(
+                error, ConfigError
+            )  # what is not permitted does not pass by itself
+            streak.failed(describe(error), passing=_passing(error) and not at_once)
+        elif streak.failures:
+            streak.succeeded()
 
     def _answered(
         self,
@@ -317,11 +360,14 @@ class Settlement:
             else:
                 delivery.settle_tries += 1
             tries = max(tries, delivery.extend_tries, delivery.settle_tries)
-        delay = RETRIES.delay(tries)
+        shared = batch[0][1] is DELETE and self._deleting.failures >= ONE_BY_ONE_AFTER
+        delay = RETRIES.delay(max(tries, self._deleting.failures) if shared else tries)
         if isinstance(error, ThrottledError):
             delay = max(delay, error.retry_after_seconds)
         _log.info("%s: %d entries are sent again in %.2f s", self.queue_url, len(batch), delay)
         self._tickets += 1
+        if shared:
+            self._pause = self._tickets
         timer = self._clock.call_later(delay, partial(self._rested, self._tickets))
         self._resting[self._tickets] = (timer, batch)
 
@@ -333,6 +379,9 @@ class Settlement:
             if intent is EXTEND:
                 self.extend(delivery, delivery.extend_seconds)
             self._settle_next(delivery)
+        if ticket == self._pause:
+            self._pause = 0
+            self._send_ready(everything=True)
 
 
 def _passing(error: Exception) -> bool:
