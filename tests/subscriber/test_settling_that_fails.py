@@ -82,6 +82,26 @@ async def test_extensions_that_never_get_through_are_told_as_well(
         assert app.health()["q"]["status"] == "healthy"
 
 
+async def test_what_failed_and_became_needless_is_no_trouble_for_ever(
+    account: Account, clock: VirtualClock
+) -> None:
+    url = await make_queue(account, "q", VisibilityTimeout="60")
+    app = App()
+
+    @app.subscriber("q")
+    async def handle(body: str) -> None:
+        await clock.sleep(50)
+
+    account.faults.refuse(ChangeMessageVisibilityBatch, "InternalError", times=None)
+    async with app.running(account):
+        await send(account, url, "x")
+        await clock.advance(52)
+        assert deleted(account) == ["x"]
+        assert app.health()["q"]["status"] == "unhealthy"
+        await clock.advance(130)
+        assert app.health()["q"]["status"] == "healthy"
+
+
 async def test_single_entries_that_are_refused_are_no_trouble(
     account: Account, clock: VirtualClock
 ) -> None:
