@@ -103,13 +103,15 @@ class Registry:
         - `retry`: the delay after a failed attempt: a `RetryPolicy`, seconds, or a function of the
           attempt. By default 1 s doubled each time, up to 15 minutes, with full jitter.
         - `timeout`: seconds after which a handler is cancelled, which is a failed attempt. A thread
-          can't be cancelled: it keeps its slot and its lease to its end.
+          can't be cancelled: it keeps its slot and its lease to its end, and what it returns then
+          counts.
         - `on_error`: exceptions to outcomes, a mapping or a function; everything else is a retry.
         - `undecodable`: what becomes of a body that is not what the handler takes: "retry" (so that
           it ends in the dead-letter queue), "reject" (there at once), or "drop".
         - `on_lease_lost`: "cancel" the handler, or "flag" it in `message.lease_lost`.
         - `partition_key`: a function of the payload; messages of one key run one at a time and in
-          the order they came, in this process. For standard queues.
+          the order they came, in this process, while it holds them; None for one without an order.
+          For standard queues.
         - `publish`: the queue or `Topic` that replies go to; confirmed before the message is
           deleted.
         - `priority`: among the subscribers that have one, a lower number goes first: nothing of a

@@ -223,9 +223,12 @@ class Consumer:
     # --- what the priority group asks and tells -------------------------------------------------
 
     def has_something(self) -> bool:
-        """Whether messages wait here, or may wait in the queue."""
+        """Whether messages wait here, or may wait in the queue. A queue that is not asked, as its
+        handlers are busy and nothing is fetched in advance, holds up nothing."""
         pump = self.pump
-        return bool(self._lanes.line) or (pump.healthy and not pump.empty and not self.stopping)
+        return bool(self._lanes.line) or (
+            pump.healthy and not pump.empty and not self.stopping and pump.open_receives > 0
+        )
 
     def look_again(self) -> None:
         """What may be started has changed."""

@@ -18,6 +18,7 @@ from typing import Literal
 from pumphouse.backend import Backend
 from pumphouse.backoff import one_try
 from pumphouse.clock import Clock, Timer
+from pumphouse.errors import MessageNotInflight, ReceiptHandleExpired, ReceiptHandleIsInvalid
 from pumphouse.hooks import Hooks
 from pumphouse.protocol.attributes import MAX_VISIBILITY_SECONDS
 from pumphouse.subscriber import events
@@ -154,8 +155,7 @@ class Exits:
             self.lanes.done(delivery)
 
     def _not_done(self, delivery: Delivery, outcome: Outcome | Stopped) -> None:
-        if delivery.lease_lost:
-            self.attempts.ran(delivery.message_id)
+        if delivery.lease_lost:  # and was counted then
             self._end(delivery, LOST)
             self.lanes.done(delivery)
         elif isinstance(outcome, Retry):
@@ -414,8 +414,20 @@ class Exits:
 
     def on_refused(self, delivery: Delivery, intent: Intent, error: Exception) -> None:
         if intent is Intent.EXTEND:
-            if not delivery.lease_lost:
+            if delivery.lease_lost:
+                return
+            if isinstance(
+                error, ReceiptHandleIsInvalid | ReceiptHandleExpired | MessageNotInflight
+            ):
                 self.on_lease_over(delivery, f"it can't be extended: {describe(error)}")
+            else:
+                _log.warning(
+                    "%s: the lease of %s can't be extended: %s",
+                    self.name,
+                    delivery.message_id,
+                    describe(error),
+                )
+                self.extender.refused(delivery)
             return
         self._stats.settle_failed += 1
         verb: Literal["delete", "release"] = "delete" if intent is Intent.DELETE else "release"
@@ -444,6 +456,7 @@ class Exits:
             return
         self._give_back_group(delivery, 0)
         if delivery.state is RUNNING:
+            self.attempts.ran(delivery.message_id)  # now, as it may come again while this one runs
             self._report_lost(delivery, reason)
             cancel = self._subscription.on_lease_lost == "cancel" and not self._subscription.batch
             if cancel:

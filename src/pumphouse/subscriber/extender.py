@@ -29,15 +29,27 @@ class Owner(Protocol):
         """The timer came that much late: the event loop was blocked."""
 
 
+MIN_ROOM = 200
+"""How many deliveries a schedule holds before it looks for those that are settled."""
+
+
 class Schedule:
     """Due times, several deliveries each: plain code."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Sequence[Delivery]]] = []
         self._number = 0
+        self._held = 0  # deliveries, with their messages
+        self._room = MIN_ROOM
+
+    def __len__(self) -> int:
+        return self._held
 
     def add(self, due: float, deliveries: Sequence[Delivery]) -> None:
         self._number += 1
+        self._held += len(deliveries)
+        if self._held > self._room:
+            self._forget_the_settled()
         heapq.heappush(self._heap, (due, self._number, deliveries))
 
     def next_due(self) -> float | None:
@@ -49,13 +61,28 @@ class Schedule:
                 if delivery.state < SETTLED:
                     return due
             heapq.heappop(heap)
+            self._held -= len(deliveries)
         return None
+
+    def _forget_the_settled(self) -> None:
+        """Those that are settled would be kept, with their bodies, until they were due; done when
+        they may be more than half."""
+        kept = [
+            (due, number, [each for each in deliveries if each.live])
+            for due, number, deliveries in self._heap
+        ]
+        self._heap = [entry for entry in kept if entry[2]]
+        heapq.heapify(self._heap)
+        self._held = sum(len(entry[2]) for entry in self._heap)
+        self._room = max(MIN_ROOM, 2 * self._held)
 
     def take(self, until: float) -> list[Delivery]:
         """The live deliveries that are due by `until`, earliest first."""
         due: list[Delivery] = []
         while self._heap and self._heap[0][0] <= until:
-            due.extend(each for each in heapq.heappop(self._heap)[2] if each.live)
+            deliveries = heapq.heappop(self._heap)[2]
+            self._held -= len(deliveries)
+            due.extend(each for each in deliveries if each.live)
         return due
 
 
@@ -81,7 +108,7 @@ class Extender:
         self._timer: Timer | None = None
         self._timer_due = 0.0
         self._slack = lease_seconds / 20
-        self._pending = 0
+        self._closed = False
 
     def register(self, deliveries: Sequence[Delivery], now: float, lease_until: float) -> None:
         """Deliveries that were received now, and are leased until then."""
@@ -101,14 +128,23 @@ class Extender:
             self._timer is not None and self._clock.monotonic() > self._timer_due + self._lease / 10
         )
 
+    def refused(self, delivery: Delivery) -> None:
+        """SQS did not extend it, and its lease goes on: it is asked again when half of what is left
+        of that is over."""
+        now = self._clock.monotonic()
+        self._schedule.add(now + max(0.5, (delivery.lease_until - now) / 2), (delivery,))
+        self._arm()
+
     def close(self) -> None:
+        """Extend nothing any more, whatever still comes."""
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _arm(self) -> None:
         due = self._schedule.next_due()
-        if due is None or (self._timer is not None and self._timer_due <= due):
+        if due is None or self._closed or (self._timer is not None and self._timer_due <= due):
             return
         if self._timer is not None:
             self._timer.cancel()

@@ -202,10 +202,13 @@ class Runner:
         try:
             raw = delivery.raw if self._reading is None else self._reading.opened(delivery.raw)
             payload = self._plan.payload_of(raw)
-            return None if key_of is None else str(key_of(payload))
+            key = None if key_of is None else key_of(payload)
+            return None if key is None else str(key)
         except UndecodableError:
             return None  # its run says so
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             _log.exception(
                 "partition_key of %s failed for message %s; it runs without a lane",
                 self._subscription.queue.name,

@@ -106,6 +106,7 @@ class Settlement:
         self._deletes: list[Delivery] = []
         self._changes: list[tuple[Delivery, Intent]] = []  # releases and extensions
         self._timer: Timer | None = None
+        self._abandoned = False
         self._hurried = False  # no more lingering: everything goes at once
         self._open = 0
         self._open_deletes = 0
@@ -159,7 +160,9 @@ class Settlement:
         self._send_ready(everything=True)
 
     def abandon(self) -> None:
-        """Give up what waits to be sent again; for the end of the time that a stop has."""
+        """Give up what waits to be sent again, now and from now on; for the end of the time that a
+        stop has."""
+        self._abandoned = True
         for timer, batch in list(self._resting.values()):
             timer.cancel()
             for delivery, intent in batch:
@@ -352,6 +355,10 @@ class Settlement:
 
     def _rest(self, batch: list[tuple[Delivery, Intent]], error: Exception | None) -> None:
         """Send these again after a while."""
+        if self._abandoned:
+            for delivery, intent in batch:
+                self._refuse(delivery, intent, TimeoutError("not confirmed in time"))
+            return
         tries = 0
         for delivery, intent in batch:
             self._at(delivery, intent, RESTING)

@@ -140,6 +140,12 @@ async def prepare(
             f"queue {queue.name!r} has a visibility timeout of 0, so nothing that is received "
             "could be held; give Queue(visibility_timeout=…)"
         )
+    if not queue.extend and subscription.batch_window_seconds >= lease:
+        raise ConfigError(
+            f"a batch of {queue.name!r} is collected for {subscription.batch_window_seconds:g} s, "
+            f"and with extend=False a lease ends after {lease} s, so nothing would be handled; "
+            "make batch_window shorter or visibility_timeout longer, or let leases be extended"
+        )
 
     async def resolve() -> str:
         urls.forget(queue.name)
