@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumphouse import event_loop
 from pumphouse.backend import Backend
+from pumphouse.checking import check_number
 from pumphouse.clock import Clock, RealClock, VirtualClock
 from pumphouse.errors import ClosedError, UsageError
 from pumphouse.health.monitor import health_of
@@ -25,6 +26,7 @@ from pumphouse.subscriber.handler import Handler as Handler
 from pumphouse.subscriber.injection.markers import TheApp
 from pumphouse.subscriber.injection.overrides import Overrides
 from pumphouse.subscriber.injection.state import AppState
+from pumphouse.subscriber.options import as_middleware
 
 if TYPE_CHECKING:
     from pumphouse.addressing import Topic
@@ -79,13 +81,15 @@ class App(Registry):
         clock: Clock | None = None,
         sns_verifier: Verifier | None = None,
     ) -> None:
-        if not 0 <= drain_seconds <= 86_400:
-            raise UsageError(f"drain_seconds is 0 to 86,400, not {drain_seconds!r}")
+        check_number("", "drain_seconds", drain_seconds, 0, 86_400)
+        if hooks is not None and not isinstance(hooks, Hooks):
+            raise UsageError(f"hooks is a Hooks, not {hooks!r}")
+        middleware = as_middleware("", middleware)
         self.name = name
         self.hooks = hooks or Hooks()
         self.drain_seconds = float(drain_seconds)
         super().__init__("", {"middleware": middleware})
-        self.middleware = tuple(middleware)
+        self.middleware = middleware
         self.state = AppState()
         self._overrides = Overrides()
         self._lifespans: list[Lifespan] = [lifespan] if lifespan else []

@@ -216,7 +216,7 @@ async def test_a_key_that_can_not_be_told_is_none(
             raise error
         return None
 
-    @app.subscriber("q", partition_key=key)  # type: ignore[arg-type]
+    @app.subscriber("q", partition_key=key)
     async def handle(body: str) -> None:
         nonlocal running, worst
         ran.append(body)

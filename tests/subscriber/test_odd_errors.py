@@ -10,6 +10,7 @@ import pytest
 from pumphouse.app import App
 from pumphouse.errors import UsageError
 from pumphouse.subscriber.outcomes import Drop, Outcome, Reject, Retry, describe
+from pumphouse.subscriber.queue import Queue
 
 
 class Broken(Exception):
@@ -201,3 +202,63 @@ def test_functions_that_would_have_to_be_awaited_are_refused(option: str, functi
 
         @app.subscriber("q", **{option: function})
         async def handle(body: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_lease_seconds": "x"},
+        {"max_lease_seconds": float("nan")},
+        {"in_place_seconds": "x"},
+        {"in_place_seconds": True},
+        {"attributes": None},
+        {"attributes": [("a", "b")]},
+        {"attributes": {"a": 1}},
+        {"visibility_timeout": 30.0},
+        {"prefetch": None},
+        {"pollers": True},
+        {"extend": "no"},
+        {"create_if_missing": 1},
+        {"on_missing": ["end"]},
+        {"sns": None},
+    ],
+    ids=str,
+)
+def test_options_of_a_queue_of_wrong_types_are_wrong_usage(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(UsageError, match=name):
+        Queue("q", **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"concurrency": "1"},
+        {"timeout": "1"},
+        {"batch_window": None},
+        {"redrive": ["write"]},
+        {"undecodable": None},
+        {"on_lease_lost": {}},
+        {"middleware": None},
+        {"middleware": "mw"},
+        {"priority": 1.5},
+        {"retry": "1"},
+        {"on_error": 3},
+    ],
+    ids=str,
+)
+def test_options_of_a_subscriber_of_wrong_types_are_wrong_usage(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(UsageError, match=name):
+
+        @App().subscriber("q", **options)
+        async def handle(body: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "options", [{"drain_seconds": "x"}, {"middleware": None}, {"hooks": 3}], ids=str
+)
+def test_options_of_an_app_of_wrong_types_are_wrong_usage(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(UsageError, match=name):
+        App(**options)

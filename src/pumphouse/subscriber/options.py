@@ -34,7 +34,7 @@ class SubscriberOptions(TypedDict, total=False):
     on_error: ErrorPolicy | None
     undecodable: UndecodablePolicy
     on_lease_lost: Literal["cancel", "flag"]
-    partition_key: Callable[[Any], str] | None
+    partition_key: Callable[[Any], str | None] | None
     publish: str | Topic | None
     priority: int | None
     claim_check: ClaimCheck | None
@@ -83,9 +83,16 @@ def subscription_of(
             f"{where}publish is the name of a queue or a Topic, not {to!r}; app.publisher(…) "
             "declares a Queue with options, and a publisher decorates its handler"
         )
-    given["middleware"] = tuple(given.get("middleware", ()))
+    given["middleware"] = as_middleware(where, given.get("middleware", ()))
     check_middleware(given["middleware"], where, batch=plan.batch)
     return Subscription(queue=queue, plan=plan, handler=handler, place=place, **given)
+
+
+def as_middleware(where: str, middleware: object) -> tuple[Middleware, ...]:
+    """The middleware of an option, in a tuple. Raises `UsageError` for what is no list of it."""
+    if not isinstance(middleware, list | tuple):
+        raise UsageError(f"{where}middleware is a list, not {middleware!r}")
+    return tuple(middleware)
 
 
 def _seconds(option: str, value: object) -> float:

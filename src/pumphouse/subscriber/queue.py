@@ -11,6 +11,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pumphouse.addressing import check_queue
+from pumphouse.checking import (
+    check_choice,
+    check_number,
+    check_switch,
+    check_texts,
+    check_whole,
+)
 from pumphouse.errors import UsageError
 from pumphouse.notifications.reading import SnsMode
 from pumphouse.protocol.attributes import MAX_VISIBILITY_SECONDS, MAX_WAIT_SECONDS
@@ -83,29 +90,21 @@ class Queue:
         object.__setattr__(self, "known_as", _known_as(self.name))
         object.__setattr__(self, "is_fifo", self.known_as.is_fifo)
         where = f"queue {self.name!r}: "
-        _check_int(where, "wait_time_seconds", self.wait_time_seconds, 0, MAX_WAIT_SECONDS)
+        check_whole(where, "wait_time_seconds", self.wait_time_seconds, 0, MAX_WAIT_SECONDS)
         if self.visibility_timeout is not None:
-            _check_int(
+            check_whole(
                 where, "visibility_timeout", self.visibility_timeout, 1, MAX_VISIBILITY_SECONDS
             )
-        _check_int(where, "prefetch", self.prefetch, 0, 10)
+        check_whole(where, "prefetch", self.prefetch, 0, 10)
         if self.pollers != "auto":
-            _check_int(where, "pollers", self.pollers, 1, 64)
-        if self.on_missing not in ("wait", "end"):
-            raise UsageError(f"{where}on_missing is 'wait' or 'end', not {self.on_missing!r}")
-        if self.in_place_seconds is not None and not 0 <= self.in_place_seconds <= 3_600:
-            raise UsageError(
-                f"{where}in_place_seconds is {self.in_place_seconds!r}; it is 0 to 3,600, or None"
-            )
-        if not 1 <= self.max_lease_seconds <= MAX_LEASE_SECONDS:
-            raise UsageError(
-                f"{where}max_lease_seconds is {self.max_lease_seconds!r}; "
-                f"it is 1 to {MAX_LEASE_SECONDS:,}"
-            )
-        if self.sns not in ("raw", "envelope", "auto"):
-            raise UsageError(f"{where}sns is 'raw', 'envelope' or 'auto', not {self.sns!r}")
-        if not isinstance(self.verify_sns_signatures, bool):
-            raise UsageError(f"{where}verify_sns_signatures is True or False")
+            check_whole(where, "pollers", self.pollers, 1, 64)
+        check_choice(where, "on_missing", self.on_missing, ("wait", "end"))
+        if self.in_place_seconds is not None:
+            check_number(where, "in_place_seconds", self.in_place_seconds, 0, 3_600)
+        check_number(where, "max_lease_seconds", self.max_lease_seconds, 1, MAX_LEASE_SECONDS)
+        check_choice(where, "sns", self.sns, ("raw", "envelope", "auto"))
+        for option in ("extend", "create_if_missing", "verify_sns_signatures"):
+            check_switch(where, option, getattr(self, option))
         if self.verify_sns_signatures and self.sns != "envelope":
             raise UsageError(
                 f"{where}verify_sns_signatures needs sns='envelope': with sns={self.sns!r} a "
@@ -116,9 +115,7 @@ class Queue:
                 f"{where}create_if_missing needs a queue by name; a URL or an ARN names one that "
                 "exists"
             )
-        for name, value in self.attributes.items():
-            if not isinstance(name, str) or not isinstance(value, str):
-                raise UsageError(f"{where}attributes are text to text; {name!r}: {value!r} is not")
+        check_texts(where, "attributes", self.attributes)
 
     def creation_attributes(self) -> dict[str, str]:
         """The attributes that `create_if_missing` creates the queue with."""
@@ -163,11 +160,6 @@ def _known_as(reference: str) -> QueueName:
     if is_arn(reference):
         return parse_queue_arn(reference)
     return QueueName(reference)
-
-
-def _check_int(where: str, option: str, value: object, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise UsageError(f"{where}{option} is {value!r}; it is a whole number, {low} to {high:,}")
 
 
 __all__ = ["FIFO_SUFFIX", "MAX_LEASE_SECONDS", "Queue", "as_queue", "same_kind", "same_queue"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pumphouse.addressing import Topic, check_queue
+from pumphouse.checking import check_choice, check_whole
 from pumphouse.claim_check import ClaimCheck
 from pumphouse.errors import UsageError
 from pumphouse.subscriber.chain import Middleware
@@ -46,7 +47,7 @@ class Subscription:
     on_error: ErrorPolicy | None = None
     undecodable: UndecodablePolicy = "retry"
     on_lease_lost: Literal["cancel", "flag"] = "cancel"
-    partition_key: Callable[[Any], str] | None = None
+    partition_key: Callable[[Any], str | None] | None = None
     publish: str | Topic | None = None
     priority: int | None = None
     claim_check: ClaimCheck | None = None
@@ -56,9 +57,9 @@ class Subscription:
 
     def __post_init__(self) -> None:
         where = f"subscriber of {self.queue.name!r}: "
-        _whole(where, "concurrency", self.concurrency, 1, MAX_CONCURRENCY)
+        check_whole(where, "concurrency", self.concurrency, 1, MAX_CONCURRENCY)
         if self.batch is not None:
-            _whole(where, "batch", self.batch, 1, 10_000)
+            check_whole(where, "batch", self.batch, 1, 10_000)
         if not 0 <= self.batch_window_seconds <= 300:
             raise UsageError(f"{where}batch_window is 0 to 300 seconds")
         if self.batch_window_seconds and self.batch is None:
@@ -78,8 +79,7 @@ class Subscription:
             ("undecodable", self.undecodable, ("retry", "reject", "drop")),
             ("on_lease_lost", self.on_lease_lost, ("cancel", "flag")),
         ):
-            if value not in choices:
-                raise UsageError(f"{where}{name} is one of {', '.join(choices)}; not {value!r}")
+            check_choice(where, name, value, choices)
         if self.partition_key is not None:
             if not callable(self.partition_key):
                 raise UsageError(f"{where}partition_key is a function of the payload")
@@ -101,7 +101,7 @@ class Subscription:
         if self.publish is not None and not isinstance(self.publish, Topic):
             check_queue(self.publish)
         if self.priority is not None:
-            _whole(where, "priority", self.priority, -1_000, 1_000)
+            check_whole(where, "priority", self.priority, -1_000, 1_000)
 
     def _check_redrive(self, where: str) -> None:
         if (self.max_attempts is None) != (self.dead_letter is None):
@@ -116,7 +116,7 @@ class Subscription:
             )
         if self.max_attempts is None or self.dead_letter is None:
             return
-        _whole(where, "max_attempts", self.max_attempts, 1, MAX_ATTEMPTS)
+        check_whole(where, "max_attempts", self.max_attempts, 1, MAX_ATTEMPTS)
         if same_queue(self.dead_letter, self.queue):
             raise UsageError(f"{where}a queue can't be its own dead-letter queue")
         if not same_kind(self.queue, self.dead_letter):
@@ -135,8 +135,3 @@ class Subscription:
     def ordered(self) -> bool:
         """Whether deliveries run in lanes."""
         return self.queue.is_fifo or self.partition_key is not None
-
-
-def _whole(where: str, option: str, value: object, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise UsageError(f"{where}{option} is {value!r}; it is a whole number, {low} to {high:,}")
