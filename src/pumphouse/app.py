@@ -26,7 +26,6 @@ from pumphouse.subscriber.handler import Handler as Handler
 from pumphouse.subscriber.injection.markers import TheApp
 from pumphouse.subscriber.injection.overrides import Overrides
 from pumphouse.subscriber.injection.state import AppState
-from pumphouse.subscriber.options import as_middleware
 
 if TYPE_CHECKING:
     from pumphouse.addressing import Topic
@@ -84,12 +83,11 @@ class App(Registry):
         check_number("", "drain_seconds", drain_seconds, 0, 86_400)
         if hooks is not None and not isinstance(hooks, Hooks):
             raise UsageError(f"hooks is a Hooks, not {hooks!r}")
-        middleware = as_middleware("", middleware)
         self.name = name
         self.hooks = hooks or Hooks()
         self.drain_seconds = float(drain_seconds)
         super().__init__("", {"middleware": middleware})
-        self.middleware = middleware
+        self.middleware = tuple(middleware)
         self.state = AppState()
         self._overrides = Overrides()
         self._lifespans: list[Lifespan] = [lifespan] if lifespan else []

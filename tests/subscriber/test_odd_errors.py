@@ -9,6 +9,7 @@ import pytest
 
 from pumphouse.app import App
 from pumphouse.errors import UsageError
+from pumphouse.middleware import Idempotency, MemoryStore
 from pumphouse.subscriber.outcomes import Drop, Outcome, Reject, Retry, describe
 from pumphouse.subscriber.queue import Queue
 
@@ -262,3 +263,9 @@ def test_options_of_an_app_of_wrong_types_are_wrong_usage(options: dict[str, Any
     (name,) = options
     with pytest.raises(UsageError, match=name):
         App(**options)
+
+
+@pytest.mark.parametrize("key", [_async, _yields, _Callable()], ids=["async", "yields", "object"])
+def test_a_key_of_idempotency_is_not_awaited_either(key: Any) -> None:
+    with pytest.raises(UsageError, match="key is a plain function"):
+        Idempotency(MemoryStore(), key=key)

@@ -33,7 +33,7 @@ from pumphouse.middleware.stores import IdempotencyStore, MemoryStore
 from pumphouse.model import Message
 from pumphouse.subscriber.chain import CallNext, CallNextBatch, Surroundings
 from pumphouse.subscriber.injection.markers import HeaderField
-from pumphouse.subscriber.injection.signatures import is_async, name_of
+from pumphouse.subscriber.injection.signatures import check_plain, is_async, name_of
 from pumphouse.subscriber.outcomes import ACK, Ack, Outcome, Retry, describe
 
 REMEMBER = timedelta(days=14)
@@ -302,6 +302,7 @@ def _key_function(key: Any) -> KeyOf:
             "waited for belongs into a middleware outside of Idempotency"
         )
     if callable(key) and not isinstance(key, type):
+        check_plain("key", key)
         return key  # type: ignore[no-any-return]
     raise UsageError(
         'key is "message_id", "deduplication_id", a Header("…"), or a function of the message; '

@@ -83,16 +83,9 @@ def subscription_of(
             f"{where}publish is the name of a queue or a Topic, not {to!r}; app.publisher(…) "
             "declares a Queue with options, and a publisher decorates its handler"
         )
-    given["middleware"] = as_middleware(where, given.get("middleware", ()))
+    given["middleware"] = tuple(given.get("middleware", ()))
     check_middleware(given["middleware"], where, batch=plan.batch)
     return Subscription(queue=queue, plan=plan, handler=handler, place=place, **given)
-
-
-def as_middleware(where: str, middleware: object) -> tuple[Middleware, ...]:
-    """The middleware of an option, in a tuple. Raises `UsageError` for what is no list of it."""
-    if not isinstance(middleware, list | tuple):
-        raise UsageError(f"{where}middleware is a list, not {middleware!r}")
-    return tuple(middleware)
 
 
 def _seconds(option: str, value: object) -> float:
