@@ -13,10 +13,12 @@ from pumphouse import event_loop
 from pumphouse.account import Account
 from pumphouse.app import App
 from pumphouse.clock import RealClock, VirtualClock
+from pumphouse.lambda_handler import LambdaHandler
 from pumphouse.protocol.operations import CreateQueue, SendMessage
 from pumphouse.subscriber import stopping
 from pumphouse.subscriber.outcomes import Outcome, Retry
 from pumphouse.subscriber.queue import Queue
+from pumphouse.testing import LambdaContext, lambda_event
 from support.service import make_queue, send
 
 
@@ -214,3 +216,23 @@ async def test_the_longest_lease_leaves_room_for_retries_in_place(
         await clock.advance(60)
         assert running.consumers[0].stats.retried_in_place == 1
     assert len(runs) == 2
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
+async def test_eager_tasks_keep_the_concurrency_on_lambda(
+    account: Account, clock: VirtualClock
+) -> None:
+    factory = asyncio.eager_task_factory  # type: ignore[attr-defined,unused-ignore]
+    asyncio.get_running_loop().set_task_factory(factory)
+    app = App()
+    ran = 0
+
+    @app.subscriber("q", concurrency=2)
+    async def handle(body: str) -> None:
+        nonlocal ran
+        ran += 1
+
+    handler = LambdaHandler(app, backend=account)
+    answer = await handler.invoke(lambda_event("q", ["a", "b", "c"]), LambdaContext(30, clock))
+    assert answer == {"batchItemFailures": []}
+    assert ran == 3

@@ -132,7 +132,8 @@ class Batch:
                 taken = [self._lanes.take()] if self._lanes.line else []
             if not taken:
                 break
-            task = asyncio.get_running_loop().create_task(self._work(taken))
+            # itself, as it may not run before it is known: loops may make eager tasks
+            task = asyncio.Task(self._work(taken), loop=asyncio.get_running_loop())
             self._tasks.add(task)
             self._handling[task] = taken
         if not self._tasks:
