@@ -22,6 +22,8 @@ from pumphouse.protocol.sigv4 import Keys
 
 
 async def main(url: str, queue: str, ledger: str, visibility: str, tasks: str) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     file = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def write(kind: str, group: str, number: int) -> None:
@@ -30,8 +32,6 @@ async def main(url: str, queue: str, ledger: str, visibility: str, tasks: str) -
     transport: LeaseTransport[int] = await LeaseTransport.create(
         queue, region="us-east-1", endpoint_url=url, credentials=Keys("any", "any")
     )
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
 
     async def work(name: str) -> None:
         while not stop.is_set():
