@@ -175,3 +175,11 @@ def test_over_http_exit_sends_what_waits_and_says_nothing(
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     assert done.stdout.strip() == said
+
+
+def test_closing_after_the_portal_closed_it_is_no_error(portal: Portal, real: Account) -> None:
+    sink = Sink("q", real, portal=portal)
+    assert sink.send("x").message_id
+    portal.close()
+    sink.close()
+    sink.close()

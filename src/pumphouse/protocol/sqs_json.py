@@ -103,13 +103,38 @@ def decode_answer(
     if kind is Done and not body and "html" not in headers.get("content-type", ""):
         return cast(R, DONE)
     try:
-        answer = _read(kind, body)
+        answer = _read_batch(kind, body) if kind in _BATCH_RESULTS else _read(kind, body)
     except msgspec.DecodeError as error:
         raise unexpected(status, body, str(error)) from None
     if kind in _BATCH_RESULTS and not (answer.successful or answer.failed):
         raise unexpected(status, body, "neither `Successful` nor `Failed`")
     result: R = answer
     return result
+
+
+def _read_batch(kind: type[Any], body: bytes) -> Any:
+    """The result of a batch. An entry that can't be read is left out, and the others stand: about
+    that one the answer says nothing."""
+    try:
+        return _read(kind, body)
+    except msgspec.ValidationError:
+        document = _without_nulls(msgspec.json.decode(body))
+        kinds = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+        if not isinstance(document, dict):
+            raise
+        for name in kinds.keys() & document.keys():
+            if not isinstance(entries := document[name], list):
+                raise
+            document[name] = [each for each in entries if _readable(each, kinds[name])]
+        return msgspec.convert(document, kind, strict=False)
+
+
+def _readable(entry: Any, kinds: Any) -> bool:
+    try:
+        msgspec.convert([entry], kinds, strict=False)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def unexpected(status: int, body: bytes, reason: str) -> UnexpectedAnswerError:

@@ -41,7 +41,7 @@ from pumphouse.errors import (
 )
 from pumphouse.model import Receipt
 from pumphouse.sink.batcher import Batcher
-from pumphouse.sink.chains import in_order
+from pumphouse.sink.chains import group_of, in_order
 from pumphouse.sink.composer import Composer
 from pumphouse.sink.dead_letters import (
     CallbackKeeper,
@@ -178,7 +178,8 @@ class Sink:
     ) -> list[Receipt | PumphouseError]:
         """Send many; return each one's receipt or error, in order. Waits for room at the ceilings.
 
-        A message is a body, or a `Draft`: a body with the options of `send`. On a FIFO queue with
+        A message is a body, or a `Draft`: a body with the options of `send`. What `messages` raises
+        comes out when those before it have come to their end. On a FIFO queue with
         `ordered`, a message leaves after the one before it in its group was stored, and when that
         one failed it is not sent at all (`NotSentError`): a group's order holds whatever fails. The
         price is one message of a group in a request. `ordered=False` lets ten of a group travel
@@ -186,12 +187,17 @@ class Sink:
         """
 
         async def send(draft: Draft) -> Receipt:
-            return await self.send(draft.body, wait=True, **draft.options)
+            try:
+                return await self.send(draft.body, wait=True, **draft.options)
+            except PumphouseError:
+                raise
+            except Exception as error:  # a message's own, before it was let in
+                raise NotSentError(f"not sent: it can't be made ({error!r})") from error
 
         def chain(draft: Draft) -> str | None:
             if not (ordered and self.fifo):
                 return None
-            return self._composer.compose(draft.body, **draft.options).group_id
+            return group_of(self._composer, self.settings.group_id, draft)
 
         drafts = (each if isinstance(each, Draft) else Draft(each) for each in messages)
         return await in_order(drafts, chain, send)

@@ -53,9 +53,10 @@ class Sink:
         return self._portal.call(self.sink.send_many, list(messages), ordered=ordered)
 
     def close(self, timeout_seconds: float | None = None) -> None:
-        """As the async `aclose`. Happens by itself when the interpreter exits."""
+        """As the async `aclose`. Happens by itself at the interpreter's exit; twice is no error."""
         self._not_at_exit()
-        self._portal.call(self.sink.aclose, timeout_seconds)
+        if not self._portal.closed:  # which closed it
+            self._portal.call(self.sink.aclose, timeout_seconds)
 
     def __enter__(self) -> Self:
         return self
