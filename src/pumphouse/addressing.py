@@ -31,12 +31,15 @@ from pumphouse.protocol.sns_operations import ListTopics
 def check_queue(queue: str) -> str:
     """The reference as it will be used: a name's forbidden characters become `-`.
 
-    Raises `UsageError` for an empty reference, a name that is too long, or a broken ARN.
+    Raises `UsageError` for an empty reference, a name that is too long, a broken ARN, or a URL with
+    a user or a password in it, which are not repeated.
     """
     if not isinstance(queue, str) or not queue.strip():
         raise UsageError("a queue needs a name, a URL or an ARN")
     queue = str(plain(queue))
     if is_queue_url(queue):
+        if "@" in queue.partition("://")[2].partition("/")[0]:
+            raise UsageError("the queue's URL holds a user; credentials are for the backend")
         return queue
     if is_arn(queue):
         try:

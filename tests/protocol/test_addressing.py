@@ -47,6 +47,13 @@ def test_what_is_no_reference(queue: str, reason: str) -> None:
         check_queue(queue)
 
 
+@pytest.mark.parametrize("user", ["key:hush", "hush"])
+def test_a_url_holds_no_credentials_and_they_are_not_repeated(user: str) -> None:
+    with pytest.raises(UsageError, match="holds a user") as caught:
+        check_queue(f"https://{user}@sqs.us-east-1.amazonaws.com/123456789012/orders")
+    assert "hush" not in str(caught.value)
+
+
 async def test_a_name_is_looked_up_once(account: Account) -> None:
     url = (await account.execute(CreateQueue("orders"))).queue_url
     urls = QueueUrls(account)

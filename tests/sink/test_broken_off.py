@@ -13,7 +13,12 @@ from pumphouse.account import Account
 from pumphouse.backend import nothing_leaves
 from pumphouse.clock import RealClock, VirtualClock
 from pumphouse.errors import ClosedError, NetworkError, OutcomeUnknownError, PumphouseError
-from pumphouse.protocol.operations import CreateQueue, GetQueueUrl, SendMessageBatch
+from pumphouse.protocol.operations import (
+    CreateQueue,
+    GetQueueAttributes,
+    GetQueueUrl,
+    SendMessageBatch,
+)
 from pumphouse.sink import Sink
 from support.sending import bodies, outcomes
 
@@ -251,3 +256,20 @@ def test_a_cancellation_says_whether_anything_left() -> None:
 
     assert asyncio.run(main(True))
     assert not asyncio.run(main(False))
+
+
+async def test_messages_do_not_wait_for_the_limit_on_their_size(
+    account: Account, clock: VirtualClock, make: MakeSink
+) -> None:
+    account.faults.delay("GetQueueAttributes", 60.0, times=1)
+    sink = make()
+    began = clock.monotonic()
+    await outcomes(clock, [sink.send("a")])
+    assert clock.monotonic() - began < 1.5
+    await outcomes(clock, [sink.send("b")])
+    assert len(account.ledger.of(GetQueueAttributes)) == 1
+    await clock.advance(30.0)
+    await outcomes(clock, [sink.send("c")])
+    assert len(account.ledger.of(GetQueueAttributes)) == 2
+    assert bodies(account, "orders") == ["a", "b", "c"]
+    assert sink.describe()["max_message_bytes"] is not None

@@ -180,9 +180,11 @@ class Batcher:
     def _prepare(self, entry: Outgoing) -> None:
         """Begin what has to be done before an entry can be sent, in the context of its caller."""
         if entry.state == HELD:
-            prepare, context = entry.held
+            prepare, context = given = entry.held
             held = [entry]
-            entry.held = self._start(self._make_ready(held, prepare), held, context)
+            task = self._start(self._make_ready(held, prepare), held, context)
+            if entry.held is given:  # an eager task may have done it by now
+                entry.held = task
 
     async def _make_ready(
         self, held: list[Outgoing], prepare: Callable[[], Awaitable[int | PumphouseError]]

@@ -25,6 +25,7 @@ from pumphouse.addressing import Topic
 from pumphouse.backend import Backend, nothing_leaves
 from pumphouse.backoff import one_try
 from pumphouse.claim_check import ClaimCheck
+from pumphouse.clock import timeout
 from pumphouse.confirmation import Confirmed, Outcome, confirm
 from pumphouse.errors import (
     ClosedError,
@@ -57,6 +58,9 @@ from pumphouse.sink.outgoing import Draft, Outgoing, SendOptions
 _log = logging.getLogger("pumphouse.sink")
 _size = attrgetter("size")
 _WIRE = ("body", "attributes", "md5_of_body", "md5_of_attributes", "deduplication_id")
+
+LIMIT_SECONDS, ASK_AGAIN_SECONDS = 1.0, 30.0
+"""How long the answer to what the largest message is may take, and when it is asked for again."""
 
 KEEPING_SECONDS = 5.0
 """What dead letters get at least to be written, however short the time-out of a close."""
@@ -96,6 +100,7 @@ class Sink:
         self._backend = backend
         self._address: str | None = None  # a queue's URL, or a topic's ARN
         self._limit = self.settings.max_message_bytes
+        self._ask_at = 0.0  # not before that is the limit asked for
         self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         delay = partial(self.settings.retry.delay, rng=self.settings.rng)
         self._confirm = partial(confirm, stored=to.stored, delay=delay)
@@ -290,9 +295,10 @@ class Sink:
             address = self._address
             if address is None:
                 address = self._address = await self._to.look_up()
-            if self._limit is None:
+            if self._limit is None and self._clock.monotonic() >= self._ask_at:
                 try:
-                    self._limit = await self._to.limit(address)
+                    async with timeout(self._clock, LIMIT_SECONDS):
+                        self._limit = await self._to.limit(address)
                     self._batcher.limit(self.settings.limits(self._to.batch_bytes(self._limit)))
                 except (QueueDoesNotExist, TopicDoesNotExist):
                     self._forget()
@@ -300,6 +306,8 @@ class Sink:
                 except (RefusedConfigError, RefusedError) as error:
                     _log.info("%s: its MaximumMessageSize can't be read: %s", self.queue, error)
                     self._limit = self._to.largest
+                except TimeoutError:  # messages don't wait for what is of use for few of them
+                    self._ask_at = self._clock.monotonic() + ASK_AGAIN_SECONDS
                 except PumphouseError:
                     pass  # the next request asks again; this one goes out
             return address
