@@ -43,14 +43,28 @@ class Story:
 
 
 async def simulate(
-    queue: str, sends: int, seed: int, trouble: float = 0.2
+    queue: str,
+    sends: int,
+    seed: int,
+    trouble: float = 0.2,
+    silence: float = 0.0,
+    retry: RetryPolicy = POLICY,
+    slots: int = 8,
 ) -> tuple[Story, Account, Sink, StormyBackend]:
     clock = VirtualClock()
     account = Account(clock=clock, ledger_room=0)
     attributes = {"FifoQueue": "true"} if queue.endswith(".fifo") else None
     url = (await account.execute(CreateQueue(queue, attributes))).queue_url
-    backend = StormyBackend(account, seed, trouble=trouble, seconds=0.02)
-    sink = Sink(url, backend, retry=POLICY, clock=clock, rng=random.Random(seed), wait=True)
+    backend = StormyBackend(account, seed, trouble=trouble, seconds=0.02, silence=silence)
+    sink = Sink(
+        url,
+        backend,
+        retry=retry,
+        clock=clock,
+        rng=random.Random(seed),
+        wait=True,
+        batch_max_inflight=slots,
+    )
     story = Story()
 
     async def group(tenant: int, number: int, count: int) -> None:
@@ -139,6 +153,19 @@ async def test_fifo_sends_through_a_storm(sends: int) -> None:
     assert stats["waiting"] == 0
     # a small tenant waits for retries and its turn, not for all that the big one sends
     assert max(wait for tenant, wait in story.waits.items() if tenant) < 10
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_nothing_is_doubled_where_lost_answers_take_minutes(seed: int) -> None:
+    """Slots are taken by requests that nobody answers, so that many a repetition would begin when
+    the queue may have forgotten its message."""
+    patient = RetryPolicy(base_seconds=1, cap_seconds=20, max_attempts=30, budget_seconds=3_000)
+    story, account, sink, _ = await simulate(
+        "slow.fifo", 2_000, seed, trouble=0.6, silence=100.0, retry=patient, slots=1
+    )
+    await check(story, account, "slow.fifo")
+    assert story.unknown, "some could not be repeated in time"
+    assert sink.stats["unknown"] == len(story.unknown)
 
 
 async def test_a_standard_queue_is_never_silently_sent_a_second_copy() -> None:

@@ -16,14 +16,24 @@ from pumphouse.protocol.operations import BatchResultErrorEntry, SendMessageBatc
 class StormyBackend:
     """Throttles, fails, loses, leaves out and corrupts, and takes its time about it.
 
-    `counts` says what it has done. `trouble` is the share of requests that something happens to.
+    `counts` says what it has done. `trouble` is the share of requests that something happens to;
+    that an answer is lost shows after `silence` seconds, half of them at least.
     """
 
-    def __init__(self, account: Account, seed: int, *, trouble: float, seconds: float) -> None:
+    def __init__(
+        self,
+        account: Account,
+        seed: int,
+        *,
+        trouble: float,
+        seconds: float,
+        silence: float = 0.0,
+    ) -> None:
         self.account = account
         self.rng = random.Random(seed)
         self.trouble = trouble
         self.seconds = seconds
+        self.silence = silence
         self.counts: dict[str, int] = {}
 
     async def execute(self, operation: Any) -> Any:
@@ -44,8 +54,10 @@ class StormyBackend:
                 raise NetworkError("no connection")
             case "lost":
                 await self.account.execute(operation)
+                await self._silence()
                 raise OutcomeUnknownError("the answer was lost")
             case "lost before":
+                await self._silence()
                 raise OutcomeUnknownError("the request was lost, which nobody can know")
             case "entries failed":
                 return await self._with_failures(operation)
@@ -59,6 +71,10 @@ class StormyBackend:
         elif what == "shuffled":
             self.rng.shuffle(stored)
         return msgspec.structs.replace(answer, successful=stored)
+
+    async def _silence(self) -> None:
+        if self.silence:
+            await self.account.clock.sleep(self.rng.uniform(0.5, 1.0) * self.silence)
 
     async def _with_failures(self, operation: SendMessageBatch) -> Any:
         bad = {entry.id for entry in operation.entries if self.rng.random() < 0.4}
