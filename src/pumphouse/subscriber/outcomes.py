@@ -1,6 +1,6 @@
 """What a handler says about a message, and what an exception says in its place.
 
-Outcomes are values; carrying them out is the business of `consumer.py` and `settlement.py`.
+Outcomes are values; carrying them out is the business of `exits.py` and `settlement.py`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ after a while, with the newest receipt handle; one that SQS refuses is told to t
 neighbour is touched. A lease is extended until its delete is confirmed; an extension can't undo a
 release, as the one waits for the other.
 
-Which delivery is to be settled how is decided in `consumer.py`; when to extend, in `extender.py`.
+Which delivery is to be settled how is decided in `exits.py`; when to extend, in `extender.py`.
 """
 
 from __future__ import annotations
