@@ -26,7 +26,7 @@ from pumphouse.protocol.operations import (
 )
 
 
-class Entry(Struct, frozen=True, gc=False):
+class Entry(Struct, frozen=True):
     """One operation that was executed.
 
     `started_at` is in seconds since the epoch. `result` or `error` is what the caller got, also

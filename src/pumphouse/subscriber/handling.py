@@ -15,7 +15,7 @@ from pumphouse.model import CORRELATION_HEADER, correlation_of
 from pumphouse.protocol.operations import ReceivedMessage
 
 
-class Handling(msgspec.Struct, frozen=True, gc=False):
+class Handling(msgspec.Struct, frozen=True):
     """`of` is the message, or its correlation id, or None for a batch of messages that don't share
     one. `place` is where the handler's subscription was declared (`publishers.Place`)."""
 
