@@ -1,20 +1,18 @@
-"""From a delivery to an outcome: decode, call the handler, judge what came of it.
+"""From a delivery to an outcome: decode, call the handler, have judged what came of it.
 
 A handler ends in one of five ways: it returns an outcome (or nothing), it returns a reply that is
 published and confirmed first, it raises (or returns an exception, which is the same), it takes too
-long, or it is cancelled. Around all of that
-goes the middleware (`chain.py`). Nothing that they do escapes from here but the outcome. What it
-does to the message is `exits.py`'s.
+long, or it is cancelled. Around all of that goes the middleware (`chain.py`). Nothing that they do
+escapes from here but the outcome. What a returned value means is `returned.py`'s, what an error
+means `judging.py`'s, and what the outcome does to the message `exits.py`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from inspect import isawaitable, iscoroutine
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -41,12 +39,10 @@ from pumphouse.subscriber.outcomes import (
     Drop,
     Outcome,
     Retry,
-    is_error,
-    outcome_inside,
-    outcome_of_value,
 )
 from pumphouse.subscriber.received import lease_of, received
 from pumphouse.subscriber.recording import Recorder, Recording
+from pumphouse.subscriber.returned import ReplyWith, Returned, values_of
 from pumphouse.subscriber.stats import Stats
 from pumphouse.subscriber.subscription import Subscription
 from pumphouse.subscriber.threads import Threads
@@ -55,9 +51,6 @@ if TYPE_CHECKING:
     from pumphouse.app import App
 
 _log = logging.getLogger("pumphouse.subscriber")
-
-ReplyWith = Callable[[Subscription, object, Message], Awaitable[bool]]
-"""Publishes what a handler returned; False where the subscription has no use for it."""
 
 _Single = tuple[Delivery, Message | None]
 
@@ -91,9 +84,10 @@ class Runner:
         self._clock = clock
         self._hooks = hooks
         self._judge = Judge(subscription, hooks, stats, stopping)
-        self._reply_with = reply
+        returned = Returned(subscription, self._judge, reply, self.message_of)
+        self._outcome_of_value = returned.outcome_of
+        self._outcomes_of = returned.outcomes_of
         self._recording = Recording(recorder, STOPPED) if recorder is not None else None
-        self._ignored_value = False
         self._threads = (
             None
             if self._plan.is_async
@@ -287,15 +281,6 @@ class Runner:
     ) -> Outcome:
         return await self._outcome_of_value(value, context[0], "a middleware")
 
-    async def _outcome_of_value(
-        self, value: Any, delivery: Delivery, who: str = "the handler"
-    ) -> Outcome:
-        """The outcome that a handler or a middleware returned; a reply is published for it."""
-        if (outcome := outcome_of_value(value)) is None:
-            await self._reply(value, delivery, who)
-            outcome = ACK
-        return outcome
-
     async def _within_time(self, call: Callable[[], Awaitable[Any]]) -> Any:
         limit = self._subscription.timeout_seconds
         if limit is None:
@@ -308,34 +293,6 @@ class Runner:
             if scope is not None and scope.expired():
                 raise TimeoutError(f"the handler took longer than {limit:g} s") from error
             raise
-
-    async def _reply(self, value: Any, delivery: Delivery, who: str) -> None:
-        # to publish or to ignore these would be to delete a message that nobody handled
-        if is_error(value):
-            raise value
-        if isawaitable(value) or isinstance(value, Future | Generator | AsyncGenerator):
-            if iscoroutine(value):
-                value.close()
-            raise UsageError(f"{who} returned a {type(value).__name__} that nobody awaited")
-        if (hidden := outcome_inside(value)) is not None:
-            raise UsageError(
-                f"{who} returned a {type(value).__name__} with {hidden!r:.100} in it, and one "
-                "message has one outcome; return that alone, or raise"
-            ) from (hidden if isinstance(hidden, BaseException) else None)
-        if await self._reply_with(self._subscription, value, self.message_of(delivery)):
-            return
-        if who != "the handler":
-            raise UsageError(
-                f"{who} returned {value!r:.100}, which is no outcome, and nothing says where it "
-                "goes (publish=); return what call_next gave, or Ack(), Retry(), Drop(), Reject()"
-            )
-        if not self._ignored_value:
-            self._ignored_value = True
-            _log.warning(
-                "%s: the handler returned %s, and nothing says where it goes (publish=); ignored",
-                self._subscription.queue.name,
-                type(value).__name__,
-            )
 
     # --- batches --------------------------------------------------------------------------------
 
@@ -386,7 +343,7 @@ class Runner:
             call = partial(self._bound.call, payloads, good, columns)
             value = await self._called(call, payloads, good)
             left = [place for place in range(len(chosen)) if place not in outcomes]
-            values = _values_of(value, len(left))
+            values = values_of(value, len(left))
             deliveries = [chosen[place][0] for place in left]
             outcomes.update(zip(left, await self._outcomes_of(values, deliveries), strict=True))
         return [outcomes[place] for place in range(len(chosen))]
@@ -394,33 +351,10 @@ class Runner:
     async def _batch_settled_by(
         self, value: Any, messages: list[Message], batch: list[_Single]
     ) -> list[Outcome]:
-        values = _values_of(value, len(messages), "a middleware for batches")
+        values = values_of(value, len(messages), "a middleware for batches")
         chosen = _chosen(messages, batch)
         deliveries = [delivery for delivery, _ in chosen]
         return await self._outcomes_of(values, deliveries, "a middleware")
-
-    async def _outcomes_of(
-        self, values: Sequence[Any], deliveries: Sequence[Delivery], who: str = "the handler"
-    ) -> list[Outcome]:
-        """An outcome for each value; those that are replies are published, side by side."""
-        known = [outcome_of_value(value) for value in values]
-        outcomes = [each for each in known if each is not None]
-        if len(outcomes) == len(known):
-            return outcomes
-        async with asyncio.TaskGroup() as tasks:
-            found = [
-                tasks.create_task(self._judged(value, delivery, who))
-                for value, delivery in zip(values, deliveries, strict=True)
-            ]
-        return [each.result() for each in found]
-
-    async def _judged(self, value: Any, delivery: Delivery, who: str) -> Outcome:
-        if isinstance(value, BaseException):  # one that was cancelled fails alone as well
-            return self._judge.one_of_batch(delivery, value)
-        try:
-            return await self._outcome_of_value(value, delivery, who)
-        except Exception as error:  # a reply that could not be published fails alone
-            return self._judge.one_of_batch(delivery, error)
 
 
 def _hold_up(stuck: set[str], delivery: Delivery, outcome: Outcome | Stopped) -> None:
@@ -439,17 +373,3 @@ def _chosen(messages: list[Message], batch: list[_Single]) -> list[_Single]:
             "call_next takes a list of messages of its batch, each at most once, not "
             f"{messages!r:.200}"
         ) from None
-
-
-def _values_of(value: Any, count: int, who: str = "a batch handler") -> Sequence[Any]:
-    """What was returned for a batch, as one value for each message."""
-    if is_error(value):
-        raise value
-    if outcome_of_value(value) is not None:
-        return [value] * count
-    if isinstance(value, list | tuple) and len(value) == count:
-        return value
-    raise UsageError(
-        f"{who} returns None, one outcome, or a list of {count} outcomes or replies (one for each "
-        f"message of the batch), not {value!r:.200}"
-    )
