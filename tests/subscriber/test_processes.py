@@ -24,8 +24,7 @@ async def test_processes_that_are_terminated_lose_nothing_and_nothing_waits(tmp_
     assert not result.lost
     assert result.left == 0, (tmp_path / "log").read_text()[-2000:]
     assert result.terminated >= 1
-    # the last is that of an interpreter which had not begun to run anything; a shell calls it 143
-    assert set(result.exits) <= {0, 128 + signal.SIGTERM, -signal.SIGTERM}
+    assert set(result.exits) <= {0, 128 + signal.SIGTERM}
 
 
 @pytest.mark.soak
