@@ -15,6 +15,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, Self
 
+from pumphouse.way_out import give_back
+
 AT_ONCE_SECONDS = 0.1
 """How soon after a signal the same one is no second request."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -60,7 +62,7 @@ class Signals:
             with suppress(ValueError):
                 while _before:
                     number = next(iter(_before))
-                    signal.signal(number, _before[number])
+                    give_back(number, _before[number])
                     del _before[number]
 
     def receive(self, number: signal.Signals) -> None:

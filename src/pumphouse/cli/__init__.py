@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from pumphouse.cli.exit_codes import FAILED, INTERRUPTED, OK, PIPE_CLOSED, WRONG_USAGE
 from pumphouse.errors import PumphouseError, UsageError
+from pumphouse.way_out import own_process
 
 if TYPE_CHECKING:
     import click
@@ -38,6 +39,7 @@ codecs.register_error("pumphouse", _escaped)
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and end the process with its exit code. The console script `pumphouse`."""
+    own_process()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="pumphouse")  # what the locale can't write is escaped

@@ -32,6 +32,7 @@ from pumphouse.subscriber.stopping import (
     FLUSH_SECONDS,
     POLL_MARGIN_SECONDS,
 )
+from pumphouse.way_out import own_process
 
 _LOOK_SECONDS = 0.1
 _MARGIN_SECONDS = 15.0  # for what the app's own lifespan does at the end
@@ -125,4 +126,5 @@ async def _reporting(
 
 
 if __name__ == "__main__":
+    own_process()
     sys.exit(main(sys.argv[1:]))
