@@ -282,7 +282,7 @@ async def serve(world: World, names: list[str], until: asyncio.Event) -> None:
             await running.drain()
             for consumer in running.consumers:
                 exits = consumer.exits
-                if exits.live or exits.at_work or exits.waiting or [*exits.lanes]:
+                if exits.live or exits.at_work or exits.in_place or [*exits.lanes]:
                     world.complain(f"{consumer.name} stopped with something in its hands")
 
 

@@ -45,7 +45,7 @@ def at_rest(clock: VirtualClock, running: Running) -> None:
         exits = consumer.exits
         assert not exits.live
         assert not exits.at_work
-        assert not exits.waiting
+        assert not exits.in_place
         assert not exits.by_id
         assert not list(exits.lanes)
         assert not exits.lanes.available

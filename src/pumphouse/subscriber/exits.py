@@ -3,28 +3,27 @@
 `Exits` has the deliveries that are alive, their lanes and their leases. It is told what came of a
 handler (`finish`), by SQS what came of a request (`on_settled`, `on_extended`, `on_refused`) and by
 the extender what came of a lease (`on_lease_over`), and sees to it that each way out gives back
-the lease and lets the lane go on. How deliveries come in and to their handlers is `consumer.py`'s.
+the lease and lets the lane go on. How deliveries come in and to their handlers is `consumer.py`'s;
+the wait of a retry is `in_place.py`'s, the way to the dead letters `carrying.py`'s, and what is
+told of it all `reports.py`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import ceil
 from typing import Literal
 
 from pumphouse.backend import Backend
-from pumphouse.backoff import one_try
-from pumphouse.clock import Clock, Timer
+from pumphouse.clock import Clock
 from pumphouse.errors import MessageNotInflight, ReceiptHandleExpired, ReceiptHandleIsInvalid
 from pumphouse.hooks import Hooks
 from pumphouse.protocol.attributes import MAX_VISIBILITY_SECONDS
 from pumphouse.subscriber import events
 from pumphouse.subscriber.attempts import Attempts
 from pumphouse.subscriber.bodies import StoredBodies
-from pumphouse.subscriber.dead_letters import DeadLetters
+from pumphouse.subscriber.carrying import Behind, Carrying
 from pumphouse.subscriber.delivery import (
     HELD,
     LOST,
@@ -37,6 +36,7 @@ from pumphouse.subscriber.delivery import (
     State,
 )
 from pumphouse.subscriber.extender import Extender
+from pumphouse.subscriber.in_place import InPlace
 from pumphouse.subscriber.judging import Stopped
 from pumphouse.subscriber.lanes import Lanes
 from pumphouse.subscriber.outcomes import (
@@ -49,14 +49,14 @@ from pumphouse.subscriber.outcomes import (
     delay_after,
     describe,
 )
+from pumphouse.subscriber.reports import Reports
 from pumphouse.subscriber.settlement import Settlement
-from pumphouse.subscriber.setup import SPARE_RECEIVES, Ready
+from pumphouse.subscriber.setup import Ready
 from pumphouse.subscriber.stats import Stats
 from pumphouse.subscriber.subscription import Subscription
 
 HIDE_MARGIN_SECONDS = 60
 """What is left of SQS's 12 hours: for the receive's own way, and for requests that are repeated."""
-_log = logging.getLogger("pumphouse.subscriber")
 
 
 class Exits:
@@ -82,12 +82,10 @@ class Exits:
         self.short_of_room = False  # the pump was told to wait for deliveries to be settled
         self.live: set[Delivery] = set()  # received and neither settled nor lost
         self.at_work: dict[Delivery, asyncio.Task[None]] = {}  # a handler has it, in this task
-        self.waiting: dict[Delivery, tuple[Timer, float]] = {}  # until a retry's delay is over
         self.by_id: dict[str, Delivery] = {}
         self.lanes = Lanes()
-        # by lane, while its head is carried away: what came of those of its batch behind it
-        self._behind_carried: dict[str, list[tuple[Delivery, Outcome | Stopped]]] = {}
         self.attempts = Attempts(fifo=queue.is_fifo, max_attempts=ready.max_attempts)
+        self.in_place = InPlace(queue, ready, clock, self._delay_over)
         self.settlement = Settlement(backend, ready.queue_url, clock, self, tasks)
         self.extender = Extender(
             clock,
@@ -108,22 +106,14 @@ class Exits:
         self._monotonic = clock.monotonic
         self._hooks = hooks
         self._stats = stats
-        self._tasks = tasks
         self._changed = changed
-        self._in_place = (
-            ready.lease_seconds if queue.in_place_seconds is None else queue.in_place_seconds
-        )
-        self._dead_letters = (
-            DeadLetters(backend, ready.dead_letter_url, clock, ready.queue_arn or self.name)
-            if ready.dead_letter_url
-            else None
-        )
+        self._reports = Reports(self.name, clock, hooks, stats)
+        self._carrying = Carrying(ready, backend, clock, self._reports, self, tasks)
 
     @property
     def requests(self) -> int:
         """The requests that settled what left, and carried what failed."""
-        carried = self._dead_letters.requests if self._dead_letters is not None else 0
-        return self.settlement.requests + carried
+        return self.settlement.requests + self._carrying.requests
 
     # --- after a handler ------------------------------------------------------------------------
 
@@ -137,7 +127,7 @@ class Exits:
         if delivery.state is not RUNNING:
             return  # the stop gave it back before its thread was done
         if self._hooks.listening and self._hooks.wanted(events.Handled):
-            self._tell(delivery, outcome)
+            self._reports.handled(delivery, outcome)
         if type(outcome) is Ack:
             self._stats.acked += 1
         elif isinstance(outcome, Drop) and not delivery.lease_lost:
@@ -155,10 +145,9 @@ class Exits:
             self.lanes.done(delivery)
 
     def _not_done(self, delivery: Delivery, outcome: Outcome | Stopped) -> None:
-        if delivery.lease_lost:  # and was counted then
-            self._end(delivery, LOST)
-            self.lanes.done(delivery)
-        elif isinstance(outcome, Retry):
+        if self._was_lost(delivery):
+            return
+        if isinstance(outcome, Retry):
             self._stats.retried += 1
             self._retry(delivery, outcome)
         elif isinstance(outcome, Reject):
@@ -174,8 +163,8 @@ class Exits:
     def finish_in_order(self, delivery: Delivery, outcome: Outcome | Stopped) -> None:
         """`finish`, for one of a batch: behind one that is being carried away nothing is carried
         out before that is out of the way."""
-        if delivery.key is not None and delivery.key in self._behind_carried:
-            self._behind_carried[delivery.key].append((delivery, outcome))
+        if delivery.key is not None and delivery.key in self._carrying.behind:
+            self._carrying.behind[delivery.key].append((delivery, outcome))
         else:
             self.finish(delivery, outcome)
 
@@ -184,11 +173,7 @@ class Exits:
         that it ran was no attempt, as it is not what failed."""
         delivery.restored = None
         del self.at_work[delivery]
-        if delivery.state is not RUNNING:
-            return
-        if delivery.lease_lost:
-            self._end(delivery, LOST)
-            self.lanes.done(delivery)
+        if delivery.state is not RUNNING or self._was_lost(delivery):
             return
         if self.stopping:  # nobody takes anything from its lane any more
             self.release(delivery)
@@ -197,6 +182,14 @@ class Exits:
         delivery.move(WAITING)
         delivery.move(HELD)
         self.lanes.again(delivery)
+
+    def _was_lost(self, delivery: Delivery) -> bool:
+        """Whether the lease was lost, and counted, while a handler had it: that is its end here."""
+        if not delivery.lease_lost:
+            return False
+        self._end(delivery, LOST)
+        self.lanes.done(delivery)
+        return True
 
     def _retry(self, delivery: Delivery, outcome: Retry) -> None:
         limit = self._ready.max_attempts
@@ -214,38 +207,15 @@ class Exits:
         """Back to its handler after a delay: in place (True), or by way of SQS; `ran` for one that
         had an attempt."""
         delivery.move(WAITING)
-        if not self._can_wait(delivery, delay):
+        behind = self.lanes.behind(delivery)
+        if self.stopping or not self.in_place.allows(delivery, delay, behind):
             self._give_back_with_group(delivery, ceil(delay), unrun=not ran)
             return False
         delivery.attempt += ran
-        timer = self._clock.call_later(delay, partial(self._delay_over, delivery))
-        self.waiting[delivery] = (timer, self._clock.monotonic() + delay)
+        self.in_place.wait(delivery, delay)
         return True
 
-    def _can_wait(self, delivery: Delivery, delay: float) -> bool:
-        """Whether a retry can be made in place: the lease kept, the followers held."""
-        if delivery.key is None or self.stopping:
-            return False
-        if delay > self._in_place and not self._receives_short(delivery):
-            return False
-        again = self._clock.monotonic() + delay
-        if not self._queue.extend:
-            return again < delivery.lease_until
-        most = self._queue.max_lease_seconds
-        needed = min(self._ready.lease_seconds, most / 2)  # to run it then
-        return again + needed < delivery.received_at + most
-
-    def _receives_short(self, head: Delivery) -> bool:
-        """Whether SQS might bury it, or one behind it, if it were given back: each of them would
-        come closer to the limit on receives, and the rest is for stops and crashes."""
-        limit = self._ready.max_receives
-        return limit is not None and any(
-            each.receive_count + SPARE_RECEIVES >= limit
-            for each in (head, *self.lanes.behind(head))
-        )
-
     def _delay_over(self, delivery: Delivery) -> None:
-        del self.waiting[delivery]
         delivery.move(HELD)
         self.lanes.again(delivery)
         self._changed()
@@ -281,11 +251,9 @@ class Exits:
         """Give back everything that no handler has; for a stop."""
         for delivery in self.lanes.clear():
             self.release(delivery, unrun=True)
-        for delivery, (timer, due) in list(self.waiting.items()):
-            timer.cancel()
-            self.release(delivery, max(0, ceil(due - self._clock.monotonic())))
+        for delivery, left in self.in_place.end_all():
+            self.release(delivery, max(0, ceil(left)))
             self.lanes.done(delivery)
-        self.waiting.clear()
 
     def _give_back_with_group(self, delivery: Delivery, seconds: int, *, unrun: bool) -> None:
         # a FIFO queue hands out nothing of a group whose head is hidden; elsewhere the followers
@@ -305,77 +273,33 @@ class Exits:
         """To the dead-letter queue; the lane stays taken until it is there. `ran` for one that just
         had an attempt."""
         delivery.move(SETTLING)
-        if delivery.key is not None and self._subscription.batch:
-            self._behind_carried[delivery.key] = []
-        self._tasks.create_task(self._carry_out(delivery, reason, ran))
+        self._carrying.carry(delivery, reason, ran=ran)
 
-    async def _carry_out(self, delivery: Delivery, reason: str, ran: bool) -> None:
-        one_try.set(True)  # `dead_letters.py` tries again
-        attempts = delivery.attempt if ran else delivery.attempt - 1
-        problem = "there is no dead-letter queue"
-        if self._dead_letters is not None:
-            try:
-                await self._dead_letters.send(delivery, reason, attempts)
-                problem = ""
-            except Exception as error:
-                problem = describe(error)
-        if not problem:
-            delivery.carried = True
-            self._stats.dead_lettered += 1
-            _log.warning(
-                "%s: message %s, attempt %d: carried to %s: %s",
-                self.name,
-                delivery.message_id,
-                attempts,
-                self._ready.dead_letter_name,
-                reason,
-                extra={
-                    "queue": self.name,
-                    "message_id": delivery.message_id,
-                    "attempt": attempts,
-                    "dead_letter": self._ready.dead_letter_name,
-                    "reason": reason,
-                },
-            )
-            self._hooks.emit(
-                events.DeadLettered(
-                    self.name,
-                    delivery.message_id,
-                    self._ready.dead_letter_name,
-                    attempts,
-                    reason,
-                )
-            )
-        behind = self._behind_carried.pop(delivery.key, []) if delivery.key is not None else []
-        if problem:
-            for each, _ in behind:
-                self.behind_failure(each)
-        if not delivery.live:
-            _log.warning("%s: lease of %s lost while it was carried", self.name, delivery)
-            if problem:
-                self._give_back_group(delivery, 0)
-            else:
-                self.attempts.done_unconfirmed(delivery.message_id, carried=True)
-            self.lanes.done(delivery)
-        elif problem:
+    def on_carried(self, delivery: Delivery, behind: Behind) -> None:
+        if delivery.live:
+            self.settlement.delete(delivery)
+        else:
+            self.attempts.done_unconfirmed(delivery.message_id, carried=True)
+        self.lanes.done(delivery)
+        for each, outcome in behind:
+            self.finish_in_order(each, outcome)
+        self._changed()
+
+    def on_not_carried(
+        self, delivery: Delivery, behind: Behind, problem: str, *, ran: bool
+    ) -> None:
+        for each, _ in behind:
+            self.behind_failure(each)
+        if delivery.live:
             delay = max(
                 delay_after(self._subscription.retry, delivery.attempt),
                 DEFAULT_BACKOFF.delay(self.attempts.not_carried(delivery.message_id)),
             )
-            _log.error(
-                "%s: message %s can't go to the dead-letter queue (%s); tried again in %.1f s",
-                self.name,
-                delivery.message_id,
-                problem,
-                delay,
-            )
+            self._reports.not_carried(delivery, problem, delay)
             self._again(delivery, delay, ran=ran)
         else:
-            self.settlement.delete(delivery)
+            self._give_back_group(delivery, 0)
             self.lanes.done(delivery)
-        if not problem:
-            for each, outcome in behind:
-                self.finish_in_order(each, outcome)
         self._changed()
 
     # --- what settlement and the extender tell --------------------------------------------------
@@ -421,19 +345,12 @@ class Exits:
             ):
                 self.on_lease_over(delivery, f"it can't be extended: {describe(error)}")
             else:
-                _log.warning(
-                    "%s: the lease of %s can't be extended: %s",
-                    self.name,
-                    delivery.message_id,
-                    describe(error),
-                )
+                self._reports.not_extended(delivery, error)
                 self.extender.refused(delivery)
             return
-        self._stats.settle_failed += 1
         verb: Literal["delete", "release"] = "delete" if intent is Intent.DELETE else "release"
-        told = logging.INFO if self.settlement.problem else logging.WARNING  # that was told once
-        _log.log(told, "%s: message %s: %s failed: %s", self.name, delivery.message_id, verb, error)
-        self._hooks.emit(events.SettleFailed(self.name, delivery.message_id, verb, describe(error)))
+        known = bool(self.settlement.problem)
+        self._reports.not_settled(delivery, verb, error, known=known)
         if intent is Intent.DELETE:
             self.attempts.done_unconfirmed(delivery.message_id, carried=delivery.carried)
             self._give_back_group(delivery, 0)
@@ -463,14 +380,12 @@ class Exits:
                 delivery.stop_reason = reason
                 self.at_work[delivery].cancel()
         elif delivery.state is WAITING:
-            self.waiting.pop(delivery)[0].cancel()
+            self.in_place.end(delivery)
             self.lose(delivery, reason)
             self.lanes.done(delivery)
 
     def on_stall(self, seconds: float) -> None:
-        self._stats.stalls += 1
-        _log.error("%s: the event loop was blocked for %.1f s", self.name, seconds)
-        self._hooks.emit(events.LoopStalled(self.name, seconds))
+        self._reports.stalled(seconds)
 
     def lose(self, delivery: Delivery, reason: str) -> None:
         """The lease of a delivery that no handler has is over."""
@@ -482,10 +397,7 @@ class Exits:
             delivery.lease_lost = True
             if delivery.lease is not None:
                 delivery.lease.end()
-            self._stats.leases_lost += 1
-            _log.warning("%s: lease of %s lost: %s", self.name, delivery.message_id, reason)
-            running = delivery.state is RUNNING
-            self._hooks.emit(events.LeaseLost(self.name, delivery.message_id, reason, running))
+            self._reports.lease_lost(delivery, reason)
 
     def _end(self, delivery: Delivery, state: State) -> None:
         """The last thing that happens to a delivery."""
@@ -499,18 +411,3 @@ class Exits:
         if self.stopping or self.short_of_room:
             self.short_of_room = False
             self._changed()
-
-    def _tell(self, delivery: Delivery, outcome: Outcome | Stopped) -> None:
-        name = type(outcome).__name__.lower()
-        if delivery.lease_lost and not isinstance(outcome, Ack):
-            name = "lost"
-        self._hooks.emit(
-            events.Handled(
-                self.name,
-                delivery.message_id,
-                name,  # type: ignore[arg-type]
-                delivery.attempt,
-                self._clock.monotonic() - delivery.started_at,
-                getattr(outcome, "reason", ""),
-            )
-        )
