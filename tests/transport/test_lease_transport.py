@@ -702,14 +702,88 @@ async def test_p6_an_answer_that_the_loop_kept_waiting_is_extended_before_it_is_
     await go(other.ack(lease))
 
 
+@pytest.mark.parametrize("wait", [0, 20])
 async def test_a_late_answer_whose_lease_still_lasts_is_extended_first(
+    account: Account, jobs: LeaseTransport[Any], go: Go, clock: VirtualClock, wait: int
+) -> None:
+    await published(jobs, "A1")
+    account.faults.delay(ReceiveMessage, 24, answer=True)
+    lease = await go(jobs.claim("slow", 30, wait_seconds=wait))
+    assert lease.remaining_seconds == 30
+    assert asked(account)["ChangeMessageVisibilityBatch"] == 1
+
+
+@pytest.mark.parametrize("late", [0.5, 2, 6, 11, 13, 17, 19, 21, 40])
+@pytest.mark.parametrize("wait", [0, 1, 20])
+async def test_l1_no_lease_is_believed_for_longer_than_sqs_holds_it(
+    account: Account, jobs: LeaseTransport[Any], clock: VirtualClock, wait: int, late: float
+) -> None:
+    """However late the answer is, also within its wait: nobody else has the message before the one
+    who has it knows that the lease is over. Nothing is extended here, so nothing hides that."""
+    await published(jobs, "A1")
+    other = await LeaseTransport.create("jobs", account)
+    account.faults.throttle("ChangeMessageVisibilityBatch", times=None)
+    account.faults.delay(ReceiveMessage, late, answer=True)
+    claim = asyncio.ensure_future(jobs.claim("slow", 20, wait_seconds=wait))
+    await clock.settle()
+    asked_at = clock.monotonic()
+    elsewhere = asyncio.ensure_future(other.next_lease("quick", 600, wait_seconds=1))
+    lost_at = None
+    while not elsewhere.done():
+        await clock.advance(0.25)
+        if lost_at is None and claim.done() and (lease := claim.result()) is not None:
+            assert lease.deadline == asked_at + 20
+            lost_at = clock.monotonic() if lease.lost else None
+            assert lost_at is not None or not elsewhere.done()
+    assert clock.monotonic() >= asked_at + 20
+    await clock.advance(50)
+    assert claim.done()
+    assert (late < 14) == (claim.result() is not None)
+    assert elsewhere.result().event == "A1"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("seconds", "wait"), [(1, 1), (2, 1), (10, 6), (30, 20), (600, 20)])
+async def test_l1_a_receive_of_claims_waits_for_two_thirds_of_a_lease_at_most(
+    account: Account, jobs: LeaseTransport[Any], clock: VirtualClock, seconds: int, wait: int
+) -> None:
+    claim = asyncio.ensure_future(jobs.claim("w", seconds, wait_seconds=20))
+    await clock.advance(18.5)
+    assert not claim.done()  # the claim itself waits for as long as it was told
+    await clock.advance(2)
+    assert claim.result() is None
+    waits = [each.wait_time_seconds or 0 for each in receives(account)]
+    assert max(waits) == wait
+    assert 19 <= sum(waits) <= 20
+    assert {each.visibility_timeout for each in receives(account)} == {seconds}
+
+
+async def test_l1_a_message_that_comes_late_in_a_wait_is_handed_out_at_once_and_topped_up(
+    account: Account, jobs: LeaseTransport[Any], go: Go, clock: VirtualClock
+) -> None:
+    claim = asyncio.ensure_future(jobs.claim("w", 30, wait_seconds=20))
+    await clock.advance(19)
+    await published(jobs, "A1")
+    await clock.settle()
+    lease = claim.result()
+    assert lease is not None
+    assert lease.remaining_seconds == 11  # counted from when it was asked for
+    await clock.advance(5)
+    assert asked(account)["ChangeMessageVisibilityBatch"] == 0  # a quick worker needs none
+    await clock.advance(24.5)
+    assert asked(account)["ChangeMessageVisibilityBatch"] == 1
+    assert not lease.lost  # it lasts for as long as was asked
+    await go(jobs.ack(lease))
+
+
+async def test_an_answer_of_usual_speed_is_worth_no_extension(
     account: Account, jobs: LeaseTransport[Any], go: Go, clock: VirtualClock
 ) -> None:
     await published(jobs, "A1")
-    account.faults.delay(ReceiveMessage, 20, answer=True)
-    lease = await go(jobs.claim("slow", 30, wait_seconds=0))
-    assert lease.remaining_seconds == 30
-    assert asked(account)["ChangeMessageVisibilityBatch"] == 1
+    account.faults.delay(ReceiveMessage, 0.2, answer=True)
+    lease = await go(jobs.claim("w", 30, wait_seconds=0))
+    await clock.advance(29)
+    await go(jobs.ack(lease))
+    assert asked(account)["ChangeMessageVisibilityBatch"] == 0
 
 
 async def test_a_nack_is_not_overtaken_by_an_extension_that_is_under_way(

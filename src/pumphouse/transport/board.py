@@ -13,9 +13,11 @@ No IO and no clock: every call is told the time, changes the board, and leaves *
 4. A nack, a failed ack and a lost lease give the followers back at once. SQS hands nothing out
    behind a message that is in flight, so order holds whichever of the changes arrives first.
 
-What is handed out must be leased for as long as was asked. A message that was just received is. A
-follower that still has most of its time goes out at once and is topped up when half of it is gone
-(`Renew`), which a quick worker never needs; any other is extended first (`Grant`).
+What is handed out must be leased for as long as was asked, and a lease is counted from when its
+receive was asked for: only that is known. A message with more than a third of its time left (half
+of what is asked now, where it was leased for another time) goes out at once, and is topped up when
+half of that is gone (`Renew`), which a quick worker never needs. Any other is extended first
+(`Grant`).
 """
 
 from __future__ import annotations
@@ -110,14 +112,14 @@ class Board:
         poll: Poll,
         messages: Sequence[tuple[str, ReceivedMessage]],
         now: float,
-        received_at: float,
+        since: float,
     ) -> None:
-        """A receive ended, with messages by group or with none; their leases began by
-        `received_at`."""
+        """A receive ended, with messages by group or with none; their leases are counted from
+        `since`."""
         self._lines.answered(poll, len(messages))
         arrived: dict[str, deque[Held]] = {}
         for group_id, message in messages:
-            held = Held(group_id, message, received_at + poll.visibility, poll.visibility)
+            held = Held(group_id, message, since + poll.visibility, poll.visibility)
             arrived.setdefault(group_id, deque()).append(held)
         for group_id, members in arrived.items():
             if (old := self._chains.get(group_id)) is not None:
@@ -269,7 +271,8 @@ class Board:
     def _top_up_at(head: Held) -> float:
         if head.promised <= head.deadline:
             return inf
-        return head.deadline - head.visibility / 2
+        handed_out = head.promised - head.visibility
+        return (handed_out + head.deadline) / 2
 
     # --- handing out ----------------------------------------------------------------------------
 
@@ -296,7 +299,9 @@ class Board:
                 return
             self._lines.leave(waiter)
             remaining = head.deadline - now
-            if waiter.visibility / 2 <= remaining <= waiter.visibility + 1:
+            as_asked = head.visibility == waiter.visibility
+            least = waiter.visibility / (3 if as_asked else 2)
+            if least < remaining <= waiter.visibility + 1:
                 self._deliver(chain, waiter, now)
             else:
                 del self._ready[chain]
@@ -310,7 +315,8 @@ class Board:
         self._set(head, State.OUT)
         head.visibility = waiter.visibility
         promised = now + waiter.visibility
-        head.promised = promised if promised - head.deadline > 0.01 else 0.0
+        short = promised - head.deadline
+        head.promised = promised if short > min(1.0, waiter.visibility / 10) else 0.0
         self._watch(chain)
         self._steps.append(Deliver(waiter, head))
 

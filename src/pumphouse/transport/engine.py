@@ -11,7 +11,7 @@ import asyncio
 from uuid import uuid4
 
 from pumphouse.backend import Backend
-from pumphouse.backoff import full_jitter
+from pumphouse.backoff import full_jitter, one_try
 from pumphouse.clock import Clock, Timer
 from pumphouse.content import ENCODING_ATTRIBUTE
 from pumphouse.errors import (
@@ -38,7 +38,6 @@ from pumphouse.transport.tasks import Tasks
 
 MAX_ATTEMPTS = 5
 
-_LATENCY_SECONDS = 1.0
 _ATTEMPT_ID = "ReceiveRequestAttemptId"
 _SYSTEM_ATTRIBUTES = [
     "ApproximateReceiveCount",
@@ -265,9 +264,10 @@ class Engine:
 
     async def _receive(self, poll: Poll) -> None:
         """One receive, tried again after passing failures."""
+        one_try.set(True)  # only here, so that each try is counted from its own beginning
         attempt_id, attempt = uuid4().hex, 1
         while True:
-            began = self._clock.monotonic()
+            asked_at = self._clock.monotonic()
             try:
                 answer = await self._backend.execute(
                     ReceiveMessage(
@@ -296,15 +296,14 @@ class Engine:
                 # for nothing else.
                 if not isinstance(error, OutcomeUnknownError):
                     attempt_id = uuid4().hex
-                await self._clock.sleep(full_jitter(attempt))
+                at_least = getattr(error, "retry_after_seconds", 0.0)
+                await self._clock.sleep(max(full_jitter(attempt), at_least))
                 attempt += 1
             else:
                 messages = [(_group_of(message), message) for message in answer.messages]
-                now = self._clock.monotonic()
-                # SQS holds no receive for longer than its wait. An answer that is older was kept
-                # from this loop by something that blocked it, and its leases run since then.
-                received_at = min(now, began + poll.wait + _LATENCY_SECONDS)
-                self._board.answered(poll, messages, now, received_at)
+                # Nobody says when SQS gave the leases, or for how long its answer was kept from
+                # this loop: only when we asked is known.
+                self._board.answered(poll, messages, self._clock.monotonic(), asked_at)
                 break
         self._step()
 

@@ -91,7 +91,8 @@ class Lease(Generic[E]):
 
     @property
     def deadline(self) -> float:
-        """When the lease ends, as the transport's clock counts (`clock.monotonic()`)."""
+        """When the lease ends, as the transport's clock counts (`clock.monotonic()`): SQS holds it
+        until then at least. It moves when the lease is extended, by you or by the transport."""
         return self._held.deadline
 
     @property

@@ -248,7 +248,8 @@ class LeaseTransport(Holding[E]):
         """Lease the next message of some group that has nothing in flight, for `visibility`.
 
         Waits up to `wait_seconds` (0 to 20; to within a second, since SQS counts in whole ones) and
-        returns None when nothing came, or when the transport was stopped. A claim that is
+        returns None when nothing came, or when the transport was stopped. The lease is counted from
+        when its receive was asked for, and extended where that leaves too little. A claim that is
         cancelled takes no message: one that was on its way goes to another claim or is given back.
         `worker_id` is for your own logs.
 

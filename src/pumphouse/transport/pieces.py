@@ -25,7 +25,7 @@ class State(Enum):
 
 @dataclass(eq=False, slots=True)
 class Held:
-    """A received message and its lease; `deadline` is when the lease ends."""
+    """A received message and its lease, which SQS does not end before `deadline`."""
 
     group_id: str
     message: ReceivedMessage
@@ -34,7 +34,7 @@ class Held:
     state: State = State.HELD
     lost: bool = False
     promised: float = 0.0
-    """The deadline that the worker was promised; the lease is topped up to it if need be."""
+    """The deadline that the worker was promised, where the lease has to be topped up to it."""
 
 
 @dataclass(eq=False, slots=True)

@@ -6,7 +6,9 @@ it is open gather behind it. One that answers in full lets one more be open at a
 there are ten waiters for it: so an idle queue is asked by one receive, and a busy one by several.
 
 A waiter is told that there was nothing only by a receive that began after the waiter came, and at
-most a second early. What becomes of messages is for `board.py` to say.
+most a second early. SQS does not say when it answered, so a lease is counted from when its receive
+was asked for: a receive waits for two thirds of the lease at most, and the next one goes on where a
+waiter wants to wait for longer. What becomes of messages is for `board.py` to say.
 """
 
 from __future__ import annotations
@@ -141,6 +143,8 @@ class Lines:
     ) -> Poll:
         # To the nearest second: a wait of 1 s that began a tick ago is still a wait of 1 s.
         wait = min(MAX_WAIT_SECONDS, int(max(0.0, patience) + 0.5))
+        if visibility := key[0]:  # otherwise nothing is leased
+            wait = min(wait, max(1, visibility * 2 // 3))
         poll = Poll(key, size, wait, next(self._order), only)
         line.polls.append(poll)
         return poll
