@@ -31,6 +31,7 @@ from pumphouse.middleware import (
     KeyBusy,
     MemoryStore,
     SqliteStore,
+    TimeLimit,
 )
 from pumphouse.protocol.operations import ReceiveMessage
 from pumphouse.subscriber.events import Handled
@@ -914,6 +915,141 @@ async def test_a_failing_question_hurts_only_its_own_message_of_a_batch() -> Non
             await account.send("q", str(number))
         await account.settle()
     assert sizes == [2, 1]
+
+
+ORDERED = Queue("q.fifo", visibility_timeout=LEASE, create_if_missing=True)
+
+
+@pytest.mark.parametrize("trouble", ["busy", "no answer", "undecodable"])
+async def test_behind_one_that_is_put_off_nothing_of_its_group_is_run(
+    store: IdempotencyStore, trouble: str
+) -> None:
+    clock = VirtualClock()
+    recorded = Recorded(store, clock)
+    app = App(middleware=[Idempotency(recorded, key=lambda message: keys[message.text])])
+    keys: dict[str, Any] = {text: text for text in ("A1", "A2", "A3", "B1")}
+    passes: list[list[str]] = []
+
+    @app.subscriber(ORDERED, batch=10, batch_window=1, retry=5, undecodable="retry")
+    async def handle(texts: list[str]) -> None:
+        passes.append(texts)
+
+    async def begun(text: str, seconds: float) -> str:
+        now = clock.now()
+        return (await store.begin(f"q.fifo:{text}", "other", until=now + seconds, now=now)).state
+
+    async with app.in_process(clock) as account:
+        if trouble == "busy":
+            assert await begun("A1", 4) == "new"
+        elif trouble == "no answer":
+            failures = iter([StoreError("once")])
+            recorded.fail = lambda what: next(failures, None) if what == "begin" else None
+        else:
+            keys["A1"] = None
+            clock.call_later(3, lambda: keys.update(A1="A1"))
+        for text in ("A1", "A2", "B1", "A3"):
+            await account.send("q.fifo", text, group_id=text[0])
+        await clock.advance(2)
+        assert passes == [["B1"]]
+        for text in ("A2", "A3"):  # nobody is kept from their keys meanwhile
+            assert await begun(text, 1) == "new"
+            await store.abandon(f"q.fifo:{text}", "other")
+        await account.settle()
+    assert [text for each in passes for text in each] == ["B1", "A1", "A2", "A3"]
+    assert sorted(deleted(account)) == ["A1", "A2", "A3", "B1"]
+
+
+async def test_groups_of_a_standard_queue_have_no_order(store: IdempotencyStore) -> None:
+    app = App(middleware=[Idempotency(store, key=lambda message: message.text)])
+    passes: list[list[str]] = []
+
+    @app.subscriber(QUEUE, batch=10, batch_window=1)
+    async def handle(texts: list[str]) -> None:
+        passes.append(sorted(texts))
+
+    async with app.in_process() as account:
+        now = app.clock.now()
+        await store.begin("q:1", "other", until=now + 5, now=now)
+        for text in ("1", "2", "3"):
+            await account.send("q", text, group_id="tenant")
+        await account.settle()
+    assert passes == [["2", "3"], ["1"]]
+
+
+async def test_what_is_cancelled_while_keys_are_given_back_is_not_run() -> None:
+    clock = VirtualClock()
+
+    class Slow(Recorded):
+        seconds = 2
+
+        async def abandon(self, key: str, owner: str) -> None:
+            await clock.sleep(self.seconds)
+            await super().abandon(key, owner)
+
+    store = Slow(MemoryStore(), clock)
+    app = App(middleware=[TimeLimit(1), Idempotency(store, key=lambda message: message.text)])
+    passes: list[list[str]] = []
+
+    @app.subscriber(ORDERED, batch=10, batch_window=1, retry=1)
+    async def handle(texts: list[str]) -> None:
+        passes.append(texts)
+
+    async with app.in_process(clock) as account:
+        now = clock.now()
+        await store.begin("q.fifo:A1", "other", until=now + 20, now=now)
+        for text in ("A1", "A2", "B1"):
+            await account.send("q.fifo", text, group_id=text[0])
+        await clock.advance(10)
+        assert "abandon" in store.words
+        assert passes == []
+        store.seconds = 0
+        await account.settle()
+    assert sorted(text for each in passes for text in each) == ["A1", "A2", "B1"]
+    assert sorted(deleted(account)) == ["A1", "A2", "B1"]
+
+
+async def test_what_stands_behind_a_duplicate_waits_for_what_becomes_of_it(
+    store: IdempotencyStore,
+) -> None:
+    """It shares the fate of the first of its key, which here is of another group, and fails."""
+    app = App(middleware=[Idempotency(store, key=lambda message: message.text[-1])])
+    runs: list[str] = []
+
+    @app.subscriber(ORDERED, batch=10, batch_window=1)
+    async def handle(texts: list[str]) -> list[Any]:
+        runs.extend(texts)
+        return [
+            Retry(after=2) if runs.count(text) == 1 and text == "A1" else None for text in texts
+        ]
+
+    async with app.in_process() as account:
+        for text in ("A1", "B1", "B2", "C3", "C4"):
+            await account.send("q.fifo", text, group_id=text[0])
+        await account.settle()
+    assert runs[:3] == ["A1", "C3", "C4"]
+    assert sorted(deleted(account)) == ["A1", "B1", "B2", "C3", "C4"]
+    ran = [text for text in runs if text in ("A1", "B1")]
+    assert len(ran) == 2  # and of the two that share a key, one was done
+    assert runs.index("B2") > runs.index(ran[-1])
+
+
+async def test_behind_a_message_that_is_done_the_others_of_its_group_are_run(
+    store: IdempotencyStore,
+) -> None:
+    app = App(middleware=[Idempotency(store, key=lambda message: message.text[-1])])
+    passes: list[list[str]] = []
+
+    @app.subscriber(ORDERED, batch=10, batch_window=1)
+    async def handle(texts: list[str]) -> None:
+        passes.append(texts)
+
+    async with app.in_process() as account:
+        await account.send("q.fifo", "A1", group_id="A")
+        await account.settle()
+        for text in ("A-1", "A2", "A-2", "A3"):
+            await account.send("q.fifo", text, group_id="A")
+        await account.settle()
+    assert passes == [["A1"], ["A2", "A3"]]
 
 
 # --- stores -------------------------------------------------------------------------------------

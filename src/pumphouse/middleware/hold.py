@@ -211,6 +211,12 @@ async def take_all(holds: list[Hold]) -> list[Outcome | Exception | None]:
     return [task.result() for task in tasks]
 
 
+async def free(holds: list[Hold]) -> None:
+    """Free them, also in a task that is cancelled meanwhile."""
+    if await _surely(_close_all(holds, [])):
+        raise asyncio.CancelledError
+
+
 async def _close_all(holds: list[Hold], done: list[bool]) -> None:
     """Close them together; those that `done` says nothing about are freed."""
     flags = [*done, *[False] * (len(holds) - len(done))]
@@ -220,12 +226,13 @@ async def _close_all(holds: list[Hold], done: list[bool]) -> None:
         await asyncio.gather(*(hold.close(flag) for hold, flag in zip(holds, flags, strict=True)))
 
 
-async def _surely(work: Coroutine[Any, Any, None]) -> None:
-    """Do it to its end, also in a task that is being cancelled."""
+async def _surely(work: Coroutine[Any, Any, None]) -> bool:
+    """Do it to its end, also in a task that is being cancelled; returns whether it was."""
     task = asyncio.get_running_loop().create_task(work)
+    cancelled = False
     while not task.done():
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.cancelled():
-                return
+            cancelled = True
+    return cancelled

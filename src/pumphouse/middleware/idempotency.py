@@ -28,19 +28,21 @@ from pumphouse.clock import Clock, RealClock, VirtualClock, timeout
 from pumphouse.content import UndecodableError
 from pumphouse.errors import StoreError, UsageError
 from pumphouse.hooks import Hooks
-from pumphouse.middleware.hold import STORE_SECONDS, Guard, Hold, take_all
+from pumphouse.middleware.hold import STORE_SECONDS, Guard, Hold, free, take_all
 from pumphouse.middleware.stores import IdempotencyStore, MemoryStore
 from pumphouse.model import Message
 from pumphouse.subscriber.chain import CallNext, CallNextBatch, Surroundings
 from pumphouse.subscriber.injection.markers import HeaderField
 from pumphouse.subscriber.injection.signatures import check_plain, is_async, name_of
-from pumphouse.subscriber.outcomes import ACK, Ack, Outcome, Retry, describe
+from pumphouse.subscriber.outcomes import ACK, Ack, Drop, Outcome, Retry, describe
 
 REMEMBER = timedelta(days=14)
 """As long as SQS keeps a message at most."""
 MAX_WAIT_SECONDS = 900.0
 _LONGEST_KEY = 256
 _BUSY_MEMORY = 10_000
+
+_BEHIND = Retry(0, "behind one of its group that is not done", counts=False)
 
 KeyOf = Callable[[Message], str | None]
 T = TypeVar("T")
@@ -145,7 +147,8 @@ class Idempotency:
     async def receive_batch(
         self, messages: list[Message], call_next: CallNextBatch
     ) -> list[Outcome]:
-        """Around one batch: only messages whose keys are free are passed on."""
+        """Around one batch: only messages whose keys are free are passed on, and of a FIFO group
+        none that stands behind one that is not done."""
         outcomes: dict[int, Outcome] = {}
         holds: dict[str, tuple[int, Hold]] = {}
         behind: dict[int, int] = {}  # of the same key as an earlier one of the batch
@@ -166,12 +169,15 @@ class Idempotency:
                 taken.append((place, hold))
             else:
                 outcomes[place] = self._outcome_of(what) if isinstance(what, Exception) else what
-        if taken:
-            async with Guard([hold for _, hold in taken]) as guard:
-                results = await call_next([messages[place] for place, _ in taken])
-                guard.done = [type(each) is Ack for each in results]
-            for (place, _), result in zip(taken, results, strict=True):
-                outcomes[place] = result
+        late = _late(messages, outcomes, behind)
+        run = [each for each in taken if each[0] not in late]
+        async with Guard([hold for _, hold in run]) as guard:
+            if len(run) < len(taken):
+                await free([hold for place, hold in taken if place in late])
+            results = await call_next([messages[place] for place, _ in run]) if run else []
+            guard.done = [type(each) is Ack for each in results]
+        outcomes.update(zip([place for place, _ in run], results, strict=True))
+        outcomes.update((place, _BEHIND) for place, _ in taken if place in late)
         for place, first in behind.items():
             done = type(outcomes[first]) is Ack
             if done:
@@ -280,6 +286,30 @@ class Idempotency:
 
     def __repr__(self) -> str:
         return f"Idempotency({self._store!r})"
+
+
+def _late(
+    messages: list[Message], outcomes: dict[int, Outcome], behind: dict[int, int]
+) -> set[int]:
+    """The places of a batch that stand, in their FIFO group, behind one that is not handled now:
+    it was put off, or what becomes of it is decided by one of another group, which has its key."""
+    late: set[int] = set()
+    stuck: set[str | None] = set()
+    for place, message in enumerate(messages):
+        if not message.queue.endswith(".fifo"):
+            break
+        group = message.group_id
+        if group in stuck:
+            late.add(place)
+            continue
+        first = behind.get(place, place)
+        if first in outcomes:
+            held_up = not isinstance(outcomes[first], Ack | Drop)
+        else:
+            held_up = first in late or messages[first].group_id != group
+        if held_up:
+            stuck.add(group)
+    return late
 
 
 def _key_function(key: Any) -> KeyOf:
