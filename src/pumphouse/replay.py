@@ -44,11 +44,13 @@ _decoder = msgspec.json.Decoder(DeadLetterLine)
 @dataclass(slots=True)
 class Replayed:
     """What a replay came to. `failed` has file, line and reason of each that could not be sent;
-    `skipped` counts the letters that were left out, `unsent` those that were read and not sent as
-    it was stopped. `moved` has the files of what is left that could not have its own name back."""
+    `skipped` counts the letters that were left out, `doubtful` those of them that may be stored
+    already, and `unsent` those that were read and not sent as it was stopped. `moved` has the files
+    of what is left that could not have its own name back."""
 
     stored: int = 0
     skipped: int = 0
+    doubtful: int = 0
     unsent: int = 0
     failed: list[tuple[Path, int, str]] = field(default_factory=list)
     moved: list[Path] = field(default_factory=list)
@@ -68,7 +70,7 @@ async def replay(
     """Send the letters of a file, or of every `.jsonl` file of a directory, oldest file first.
 
     `kinds` names the failures that are wanted; None wants all but `unknown`, whose messages may be
-    in the queue already and are sent only with `unknown=True`. Letters of one group are sent in
+    in the queue already and are sent only with `unknown=True`, or where `kinds` names them. Letters of one group are sent in
     their order, and once one has failed the rest of its group stays where it is. Once `stop()` says
     so no more is sent; what is under way is awaited, and all else stays.
 
@@ -172,10 +174,12 @@ class _Replay:
                     continue
                 if letter.key is None:
                     letter.key = key_of(line)
-                if self._wanted("unknown" if opened.is_unknown(number) else letter.kind):
+                kind = "unknown" if opened.is_unknown(number) else letter.kind
+                if self._wanted(kind):
                     yield _Job(number, letter)
                 else:
                     self.done.skipped += 1
+                    self.done.doubtful += kind == "unknown"
 
     async def _one(self, opened: ReplayFile, job: _Job) -> Receipt:
         if self._stopped:

@@ -176,12 +176,54 @@ def test_what_a_missing_queue_refused_is_replayed_once_it_is_there(
 ) -> None:
     letters = [DeadLetter("later", "refused", NetworkError("no"), 1, 0.0, str(n)) for n in range(3)]
     (tmp_path / "x.jsonl").write_bytes(b"".join(letter.to_json() for letter in letters))
-    code, out, err = command("replay", "x.jsonl")
-    assert (code, out) == (1, "0 stored, 3 failed, 0 left out\n")
-    assert "QueueDoesNotExist" in err
-    code, out, err = command("replay", "x.jsonl", "-q", "missing")
-    assert (code, out, err.count("\n")) == (78, "", 1)
+    for arguments in ((), ("-q", "missing")):
+        code, out, err = command("replay", "x.jsonl", *arguments)
+        assert (code, out, err.count("\n")) == (78, "", 1)
+        assert "QueueDoesNotExist" in err
     served.run(_account(served).execute(CreateQueue("later")))
     assert command("replay", "x.jsonl")[0] == 0
     assert len(_account(served).sent("later")) == 3
     assert not list(tmp_path.iterdir())
+
+
+def test_reasons_are_told_once_each_where_some_destinations_are_there(
+    command: Command, served: Served, tmp_path: Path
+) -> None:
+    queues = ["q", *["gone"] * 3, "gone.fifo"]
+    letters = [DeadLetter(q, "refused", NetworkError("no"), 1, 0.0, "b") for q in queues]
+    (tmp_path / "x.jsonl").write_bytes(b"".join(letter.to_json() for letter in letters))
+    code, out, err = command("replay", "x.jsonl")
+    assert (code, out) == (1, "1 stored, 4 failed, 0 left out\n")
+    lines = err.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("x.jsonl:2: QueueDoesNotExist")
+    assert lines[0].endswith("(and 2 more)")
+    assert lines[1].startswith("x.jsonl:5: QueueDoesNotExist")
+
+
+def test_what_may_be_stored_already_is_left_out_and_told(
+    command: Command, served: Served, tmp_path: Path
+) -> None:
+    letters = [DeadLetter("q", "unknown", NetworkError("no"), 1, 0.0, str(n)) for n in range(3)]
+    for wanted in ("--unknown", "--kind=unknown"):
+        (tmp_path / "x.jsonl").write_bytes(b"".join(letter.to_json() for letter in letters))
+        code, out, err = command("replay", "x.jsonl")
+        assert (code, out) == (0, "0 stored, 0 failed, 3 left out\n")
+        assert err.startswith("3 of those left out may be stored already; ")
+        assert "--unknown sends them" in err
+        assert command("replay", "x.jsonl", wanted) == (0, "3 stored, 0 failed, 0 left out\n", "")
+
+
+def test_an_endpoint_that_is_down_is_75_and_one_line(
+    served: Served,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    letters = [DeadLetter("q", "refused", NetworkError("no"), 1, 0.0, str(n)) for n in range(3)]
+    (tmp_path / "x.jsonl").write_bytes(b"".join(letter.to_json() for letter in letters))
+    code = cli.run_command(["replay", "x.jsonl", "--endpoint-url", "http://127.0.0.1:1"])
+    out, err = capsys.readouterr()
+    assert (code, out, err.count("\n")) == (75, "", 1)
+    assert (tmp_path / "x.jsonl").exists()

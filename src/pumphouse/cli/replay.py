@@ -11,7 +11,7 @@ from pathlib import Path
 from pumphouse.addressing import Topic, destination
 from pumphouse.backend import Backend
 from pumphouse.cli import say
-from pumphouse.cli.exit_codes import code_of
+from pumphouse.cli.exit_codes import FAILED, OK, code_of
 from pumphouse.cli.finding import find
 from pumphouse.cli.progress import progress_bar
 from pumphouse.envelope import replayed
@@ -42,7 +42,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Replay; the exit code is 0 when no letter failed, 1 when one did, 128 and the signal where
-    one ended it, and that of `exit_codes.py` when the destination can't be found."""
+    one ended it, and that of `exit_codes.py` when the one destination can't be found."""
     backend = connect(
         region=options.region, endpoint_url=options.endpoint_url, profile=options.profile
     )
@@ -61,16 +61,32 @@ def run(options: Options) -> int:
         say(str(error))
         return code_of(error)
     print(f"{done.stored} stored, {len(done.failed)} failed, {done.skipped} left out")
-    for file, line, reason in done.failed[:_SHOWN]:
-        print(f"{file}:{line}: {reason}", file=sys.stderr)
-    if len(done.failed) > _SHOWN:
-        print(f"and {len(done.failed) - _SHOWN} more", file=sys.stderr)
+    _tell_failures(done)
+    if done.doubtful:
+        print(
+            f"{done.doubtful} of those left out may be stored already; "
+            "once you know that they are not, --unknown sends them",
+            file=sys.stderr,
+        )
     for file in done.moved:
         print(f"what is left is in {file}, as its own file was made anew", file=sys.stderr)
     if received:
         print(f"interrupted; what was not sent is still at {options.path}", file=sys.stderr)
         return 128 + received[0]
-    return 1 if done.failed else 0
+    return FAILED if done.failed else OK
+
+
+def _tell_failures(done: Replayed) -> None:
+    """Each reason once, with the first letter that failed for it."""
+    alike: dict[str, list[tuple[Path, int]]] = {}
+    for file, line, reason in done.failed:
+        alike.setdefault(reason, []).append((file, line))
+    for reason, [(file, line), *others] in list(alike.items())[:_SHOWN]:
+        more = f" (and {len(others)} more)" if others else ""
+        print(f"{file}:{line}: {reason}{more}", file=sys.stderr)
+    if len(alike) > _SHOWN:
+        left = sum(map(len, list(alike.values())[_SHOWN:]))
+        print(f"and {left} more, for other reasons", file=sys.stderr)
 
 
 async def replay_letters(
@@ -123,6 +139,8 @@ async def replay_letters(
             await destinations.aclose()
         if destinations.no_credentials is not None:
             raise destinations.no_credentials
+        if not (done.stored or signals.received) and (missing := destinations.missing) is not None:
+            raise missing
         if received is not None:
             received += signals.received
         return done
@@ -159,6 +177,12 @@ class _Destinations:
         except PumphouseError as error:
             return error
         return sink
+
+    @property
+    def missing(self) -> PumphouseError | None:
+        """Why there is not even the one destination that all letters had."""
+        found = list(self._found.values())
+        return found[0] if len(found) == 1 and isinstance(found[0], PumphouseError) else None
 
     def _sinks(self) -> list[Sink]:
         return [each for each in self._found.values() if isinstance(each, Sink)]

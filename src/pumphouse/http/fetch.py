@@ -1,8 +1,8 @@
 """One GET over HTTPS or HTTP, of a small document: `fetch`, for the certificates of SNS.
 
-A connection of its own for each, no redirects, no credentials, a bound on size and time. The trusted
-certificates and the proxy are those of every other request (`AWS_CA_BUNDLE`, `HTTPS_PROXY`). Where
-it may be sent is for the caller to have checked.
+A connection of its own for each, no redirects, no credentials, a bound on size and time. What is
+trusted and the proxy are those of every other request (`AWS_CA_BUNDLE`, `HTTPS_PROXY`). Where it
+may be sent is for the caller to have checked.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ in common with a worker process (`worker.py`).
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import os
 import sys
@@ -51,6 +52,8 @@ def run_here(options: Options) -> int:
     such app."""
     from pumphouse.cli.run.display import terminal
 
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe as well: what handlers print is a log
+        sys.stdout.reconfigure(line_buffering=True)
     feed = local.Feed(options.send, options.group_by)
     console = None if options.plain else terminal()
     logs.set_up(options.level, logs.formatter(options.log_format))
