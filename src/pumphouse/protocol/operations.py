@@ -1,102 +1,30 @@
 """Every SQS action as a typed value, with the type of its result.
 
-The shapes are AWS's (botocore's `sqs/2012-11-05` model), the field names AWS's in snake case. The
-structs are named on the wire as AWS names them, so `msgspec` reads and writes SQS's JSON protocol
-with them directly; bytes travel as base64. Which values are allowed is not said here: the service
-refuses what it refuses (`account/`); the rules that senders check first are in `attributes.py`.
-
-An operation knows about itself, as class attributes: `service` (`sqs`), `action` (AWS's name),
-`result` (the type of its answer), and `repeatable` (whether carrying it out twice is as good as
-once, which decides what may be sent again when an answer is lost).
+The shapes are AWS's (botocore's `sqs/2012-11-05` model), the field names AWS's in snake case. Which
+values are allowed is not said here: the service refuses what it refuses (`account/`); the rules
+that senders check first are in `attributes.py`. What an operation is, is in `shapes.py`, whose
+names can be had from here as well; the actions of SNS are in `sns_operations.py`.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any
 
-from msgspec import Struct, ValidationError, convert, field, to_builtins
+from msgspec import field
 
-R = TypeVar("R", covariant=True)
-
-# What the wire calls a field where it isn't just the snake-case name in pascal case.
-_SPELLING = {
-    "md5_of_body": "MD5OfBody",
-    "md5_of_message_body": "MD5OfMessageBody",
-    "md5_of_message_attributes": "MD5OfMessageAttributes",
-    "md5_of_message_system_attributes": "MD5OfMessageSystemAttributes",
-    "aws_account_id": "AWSAccountId",
-    "aws_account_ids": "AWSAccountIds",
-    "queue_owner_aws_account_id": "QueueOwnerAWSAccountId",
-}
-
-
-def wire_name(field: str) -> str:
-    """AWS's spelling of a field: `queue_url` is `QueueUrl`."""
-    return _SPELLING.get(field) or "".join(part.capitalize() for part in field.split("_"))
-
-
-class Shape(Struct, frozen=True, gc=False, omit_defaults=True, rename=wire_name):
-    """A structure of AWS's model that is neither an operation nor a result."""
-
-
-class Operation(Struct, Generic[R], frozen=True, gc=False, omit_defaults=True, rename=wire_name):
-    """One action of AWS, ready to be executed by a `Backend`."""
-
-    action: ClassVar[str]
-    result: ClassVar[type[Any]]
-    repeatable: ClassVar[bool] = True
-    service: ClassVar[str] = "sqs"
-
-
-def misfit(operation: object) -> str | None:
-    """Which value of an operation is of a type that AWS's model does not have there; None where
-    all are right. Structs take anything when they are made, so that making one costs little."""
-    if not isinstance(operation, Operation):
-        return f"{operation!r} is no operation"
-    try:
-        convert(
-            to_builtins(operation, builtin_types=(bytes,)), type(operation), builtin_types=(bytes,)
-        )
-    except (ValidationError, TypeError) as error:  # TypeError: of a type that is no plain data
-        return f"{operation.action}: {error}"
-    return None
-
-
-class Result(Struct, frozen=True, gc=False, omit_defaults=True, rename=wire_name):
-    """What an operation is answered with."""
-
-
-class Done(Result, frozen=True):
-    """The result of an action that answers nothing but that it was done."""
-
-
-DONE = Done()
-
+from pumphouse.protocol.shapes import DONE as DONE
+from pumphouse.protocol.shapes import Attributes as Attributes
+from pumphouse.protocol.shapes import BatchResultErrorEntry as BatchResultErrorEntry
+from pumphouse.protocol.shapes import Done as Done
+from pumphouse.protocol.shapes import MessageAttributeValue as MessageAttributeValue
+from pumphouse.protocol.shapes import Operation as Operation
+from pumphouse.protocol.shapes import R as R
+from pumphouse.protocol.shapes import Result as Result
+from pumphouse.protocol.shapes import Shape as Shape
+from pumphouse.protocol.shapes import misfit as misfit
+from pumphouse.protocol.shapes import wire_name as wire_name
 
 # --- messages -----------------------------------------------------------------------------------
-
-
-class MessageAttributeValue(Shape, frozen=True):
-    """A message attribute: `data_type` is `String`, `Number` or `Binary`, with or without a label
-    (`Number.int`), and one of the two values stands beside it."""
-
-    data_type: str = ""
-    string_value: str | None = None
-    binary_value: bytes | None = None
-    string_list_values: list[str] | None = None  # in AWS's model, and refused by AWS
-    binary_list_values: list[bytes] | None = None
-
-
-Attributes = dict[str, MessageAttributeValue]
-
-
-class BatchResultErrorEntry(Shape, frozen=True):
-    """Why one entry of a batch failed."""
-
-    id: str
-    sender_fault: bool
-    code: str
-    message: str | None = None
 
 
 class SendMessageResult(Result, frozen=True):
@@ -141,8 +69,8 @@ class SendMessageBatchResultEntry(Shape, frozen=True):
 
 
 class SendMessageBatchResult(Result, frozen=True):
-    successful: list[SendMessageBatchResultEntry] = []
-    failed: list[BatchResultErrorEntry] = []
+    successful: list[SendMessageBatchResultEntry] = field(default_factory=list)
+    failed: list[BatchResultErrorEntry] = field(default_factory=list)
 
 
 class SendMessageBatch(Operation[SendMessageBatchResult], frozen=True):
@@ -164,13 +92,13 @@ class ReceivedMessage(Shape, frozen=True):
     receipt_handle: str
     md5_of_body: str
     body: str
-    attributes: dict[str, str] = {}
+    attributes: dict[str, str] = field(default_factory=dict)
     md5_of_message_attributes: str | None = None
     message_attributes: Attributes | None = None
 
 
 class ReceiveMessageResult(Result, frozen=True):
-    messages: list[ReceivedMessage] = []
+    messages: list[ReceivedMessage] = field(default_factory=list)
 
 
 class ReceiveMessage(Operation[ReceiveMessageResult], frozen=True):
@@ -206,8 +134,8 @@ class DeleteMessageBatchResultEntry(Shape, frozen=True):
 
 
 class DeleteMessageBatchResult(Result, frozen=True):
-    successful: list[DeleteMessageBatchResultEntry] = []
-    failed: list[BatchResultErrorEntry] = []
+    successful: list[DeleteMessageBatchResultEntry] = field(default_factory=list)
+    failed: list[BatchResultErrorEntry] = field(default_factory=list)
 
 
 class DeleteMessageBatch(Operation[DeleteMessageBatchResult], frozen=True):
@@ -238,8 +166,8 @@ class ChangeMessageVisibilityBatchResultEntry(Shape, frozen=True):
 
 
 class ChangeMessageVisibilityBatchResult(Result, frozen=True):
-    successful: list[ChangeMessageVisibilityBatchResultEntry] = []
-    failed: list[BatchResultErrorEntry] = []
+    successful: list[ChangeMessageVisibilityBatchResultEntry] = field(default_factory=list)
+    failed: list[BatchResultErrorEntry] = field(default_factory=list)
 
 
 class ChangeMessageVisibilityBatch(Operation[ChangeMessageVisibilityBatchResult], frozen=True):
@@ -293,7 +221,7 @@ class GetQueueUrl(Operation[GetQueueUrlResult], frozen=True):
 
 
 class ListQueuesResult(Result, frozen=True):
-    queue_urls: list[str] = []
+    queue_urls: list[str] = field(default_factory=list)
     next_token: str | None = None
 
 
@@ -307,7 +235,7 @@ class ListQueues(Operation[ListQueuesResult], frozen=True):
 
 
 class GetQueueAttributesResult(Result, frozen=True):
-    attributes: dict[str, str] = {}
+    attributes: dict[str, str] = field(default_factory=dict)
 
 
 class GetQueueAttributes(Operation[GetQueueAttributesResult], frozen=True):
@@ -327,7 +255,7 @@ class SetQueueAttributes(Operation[Done], frozen=True):
 
 
 class ListQueueTagsResult(Result, frozen=True):
-    tags: dict[str, str] = {}
+    tags: dict[str, str] = field(default_factory=dict)
 
 
 class ListQueueTags(Operation[ListQueueTagsResult], frozen=True):
@@ -428,7 +356,7 @@ class ListMessageMoveTasksResultEntry(Shape, frozen=True):
 
 
 class ListMessageMoveTasksResult(Result, frozen=True):
-    results: list[ListMessageMoveTasksResultEntry] = []
+    results: list[ListMessageMoveTasksResultEntry] = field(default_factory=list)
 
 
 class ListMessageMoveTasks(Operation[ListMessageMoveTasksResult], frozen=True):

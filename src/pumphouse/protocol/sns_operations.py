@@ -1,9 +1,10 @@
 """Every SNS action on topics and subscriptions as a typed value, with the type of its result.
 
-The shapes are AWS's (botocore's `sns/2010-03-31` model), as those of SQS are in `operations.py`.
-Two actions share their names with SQS's and are called `AddTopicPermission` and
-`RemoveTopicPermission` here. Left out are SMS, platform applications and data protection policies.
-How the values travel is `sns_query.py`'s; what is refused is said by the service (`account/`).
+The shapes are AWS's (botocore's `sns/2010-03-31` model), as those of SQS are in `operations.py`;
+what both are made of is in `shapes.py`. Two actions share their names with SQS's and are called
+`AddTopicPermission` and `RemoveTopicPermission` here. Left out are SMS, platform applications and
+data protection policies. How the values travel is `sns_query.py`'s; what is refused is said by the
+service (`account/`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct, field
 
-from pumphouse.protocol.operations import (
+from pumphouse.protocol.shapes import (
     Attributes,
     BatchResultErrorEntry,
     Done,
