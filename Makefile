@@ -30,8 +30,13 @@ help:
 	echo "pumphouse needs Python 3.11 or newer with its venv module, and none was found." >&2; \
 	echo "Install one (Debian and Ubuntu: apt install python3-venv), or say where it is:" >&2; \
 	echo "make PYTHON=/path/to/python" >&2; exit 1; }
-	@echo "setting up .venv with $(PYTHON), once"
-	@$(PYTHON) -m venv --clear .venv
+	@if [ ! -x $(BIN)/python ]; then \
+	echo "setting up .venv with $(PYTHON), once"; \
+	$(PYTHON) -m venv --clear .venv; \
+	elif ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+	echo ".venv is there, with a Python that is older than 3.11; remove it first" >&2; exit 1; \
+	else echo "using the .venv that is there"; fi
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null
 	@touch $@
 
 .venv/.core: .venv/.made pyproject.toml

@@ -363,6 +363,7 @@ def _environment(commands: Path) -> dict[str, str]:
         "PATH": f"{commands}{os.pathsep}{os.environ.get('PATH', '')}",
         "COLUMNS": "100",
         "NO_COLOR": "1",
+        "PYTHONUNBUFFERED": "1",  # what is printed comes in order, as on a terminal
     }
 
 
