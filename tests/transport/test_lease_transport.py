@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pumphouse.account import Account
+from pumphouse.backoff import one_try
 from pumphouse.clock import VirtualClock
 from pumphouse.content import UndecodableError
 from pumphouse.errors import (
@@ -22,6 +23,7 @@ from pumphouse.errors import (
     QueueNameExists,
     RefusedConfigError,
     RefusedError,
+    ThrottledError,
     UsageError,
 )
 from pumphouse.protocol.operations import (
@@ -583,6 +585,34 @@ async def test_a_lost_answer_is_asked_for_with_the_same_attempt_id(
     attempts = [receive.receive_request_attempt_id for receive in receives(account)]
     assert len(attempts) == 2
     assert attempts[0] == attempts[1]
+
+
+async def test_each_try_of_a_receive_is_asked_for_here_and_counted_from_its_own_beginning(
+    account: Account, jobs: LeaseTransport[Any], go: Go, clock: VirtualClock
+) -> None:
+    class Throttled:
+        """SQS behind a client that would try again by itself, and says when it may be asked."""
+
+        tries: list[tuple[float, bool]] = []  # noqa: RUF012
+
+        async def execute(self, operation: Any) -> Any:
+            if isinstance(operation, ReceiveMessage):
+                self.tries.append((clock.monotonic(), one_try.get()))
+                if len(self.tries) == 1:
+                    error = ThrottledError("slow down", code="RequestThrottled")
+                    error.retry_after_seconds = 40.0
+                    raise error
+            return await account.execute(operation)
+
+        async def aclose(self) -> None: ...
+
+    await published(jobs, "A1")
+    backend = Throttled()
+    throttled: LeaseTransport[Any] = LeaseTransport(backend, JOBS, clock=clock)
+    lease = await go(throttled.claim("w", 30, wait_seconds=0))
+    assert lease is not None
+    assert lease.remaining_seconds == 30
+    assert backend.tries == [(0.0, True), (40.0, True)]
 
 
 async def test_a_failure_for_good_reaches_every_claim_that_waits(
