@@ -25,11 +25,13 @@ from pumphouse.protocol.attributes import MAX_ATTRIBUTES, plain
 from pumphouse.protocol.operations import MessageAttributeValue
 
 VERSION = 1
+TELLING_ATTRIBUTES = 2
+"""How many attributes tell that a message is an envelope: the first of `attributes()`."""
 
 NEVER_FORWARDED = frozenset(
     {
         *("authorization", "proxy-authorization", "proxy-authenticate", "www-authenticate"),
-        *("cookie", "set-cookie", "x-api-key"),
+        *("cookie", "cookie2", "set-cookie", "set-cookie2", "x-api-key"),
         *("host", "content-length", "content-type", "expect"),
         *("connection", "proxy-connection", "keep-alive", "te", "trailer", "trailers"),
         *("transfer-encoding", "upgrade"),
@@ -154,7 +156,7 @@ class Envelope:
         """The message attributes that go with it, at most eight; an empty value is left out."""
         found = {
             f"{prefix}id": self.id,
-            f"{prefix}{VERSION_ATTRIBUTE}": str(VERSION),  # these two tell that it is one
+            f"{prefix}{VERSION_ATTRIBUTE}": str(VERSION),  # these tell that it is one
             f"{prefix}source_id": self.source_id,
             f"{prefix}tenant_id": self.tenant_id,
             f"{prefix}idempotency_key": self.idempotency_key,

@@ -20,6 +20,7 @@ from pumphouse.errors import (
     OutcomeUnknownError,
     RefusedError,
     ThrottledError,
+    TransientError,
     UnexpectedAnswerError,
     UsageError,
 )
@@ -115,16 +116,22 @@ async def test_b2_only_failed_entries_are_retried_by_code_and_within_one_budget(
 
 
 @pytest.mark.parametrize(
-    ("status", "error", "tries"), [(503, ThrottledError, 3), (307, UnexpectedAnswerError, 1)]
+    ("status", "answer", "error", "tries"),
+    [
+        (503, "<html>busy</html>", ThrottledError, 3),
+        (307, "<html>there</html>", UnexpectedAnswerError, 1),
+        (500, '{"__type":"com.amazonaws.sqs#InternalError"}', TransientError, 3),
+        (400, '{"__type":"com.amazonaws.sqs#RequestThrottled"}', ThrottledError, 3),
+    ],
 )
 async def test_b2_the_http_client_adds_no_retries_or_redirects_to_the_sinks(
-    account: Account, status: int, error: type[Exception], tries: int
+    account: Account, status: int, answer: str, error: type[Exception], tries: int
 ) -> None:
     """Over HTTP, too, the number of requests is the sink's number of tries."""
     from pumphouse.http import HttpBackend, Keys
     from support.one_answer import OneAnswer
 
-    async with OneAnswer(status, b"<html>busy</html>") as server:
+    async with OneAnswer(status, answer.encode()) as server:
         backend = HttpBackend(
             region="us-east-1", endpoint_url=server.url, credentials=Keys("AKID", "secret")
         )

@@ -11,9 +11,10 @@ import pytest
 from pumphouse.account import Account
 from pumphouse.clock import VirtualClock
 from pumphouse.errors import ThrottledError, UsageError
+from pumphouse.model import Receipt
 from pumphouse.protocol.operations import SendMessage, SendMessageBatch
 from pumphouse.sink import Sink, validate_options
-from support.sending import batches, bodies, outcomes, requests
+from support.sending import batches, bodies, outcomes
 
 from .conftest import MakeSink
 
@@ -30,6 +31,20 @@ async def test_ten_leave_at_once_and_the_rest_when_it_has_lingered(
     await clock.advance(0.001)
     assert batches(account)[1] == ["10", "11", "12"]
     assert all(task.done() for task in tasks)
+
+
+async def test_ten_are_a_full_batch_and_nine_are_none(
+    make: MakeSink, account: Account, clock: VirtualClock
+) -> None:
+    sink = make()
+    tasks = [asyncio.create_task(sink.send(str(n))) for n in range(9)]
+    await clock.settle()
+    assert batches(account) == []
+    tasks.append(asyncio.create_task(sink.send("9")))
+    await clock.settle()
+    assert batches(account) == [[str(n) for n in range(10)]]
+    assert clock.monotonic() == 0.0
+    await asyncio.gather(*tasks)
 
 
 async def test_the_linger_counts_from_the_first_that_arrived(
@@ -188,6 +203,17 @@ async def test_one_group_that_is_in_flight_never_holds_up_another(
 
 
 async def test_what_is_tried_again_goes_before_what_waits_behind_it(
+    make: MakeSink, account: Account, clock: VirtualClock
+) -> None:
+    sink = make("orders.fifo")
+    account.faults.refuse(SendMessageBatch, "InternalError")
+    sends = [sink.send(f"{n:02}", group_id="g") for n in range(25)]  # ten of them in the request
+    results = await outcomes(clock, sends)
+    assert all(isinstance(result, Receipt) for result in results)
+    assert bodies(account, "orders.fifo") == [f"{n:02}" for n in range(25)]
+
+
+async def test_what_comes_while_another_try_is_waited_for_goes_behind_it(
     make: MakeSink, account: Account, clock: VirtualClock
 ) -> None:
     sink = make("orders.fifo", batch_linger=0)
@@ -381,6 +407,7 @@ async def test_two_sinks_share_nothing(
     make: MakeSink, account: Account, clock: VirtualClock
 ) -> None:
     """A batcher is of one queue and one set of credentials: of one sink."""
-    first, second = make(), make("orders.fifo")
-    await outcomes(clock, [first.send("a"), second.send("b", group_id="g")])
-    assert requests(account) == 2
+    other = account.within(account_id="000000000000")  # another backend, as of other credentials
+    sinks = [make(), make(backend=other), make("orders.fifo", group_id="g")]
+    await outcomes(clock, [sink.send(str(n)) for n in range(2) for sink in sinks])
+    assert sorted(batches(account)) == [["0", "1"]] * 3

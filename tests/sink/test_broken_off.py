@@ -149,12 +149,12 @@ async def test_a_request_that_breaks_off_is_unknown_and_leaks_nothing(
     sink = make(batch_max_inflight=1, batch_queue_max=10)
     send, broken = sink._batcher._send, 3
 
-    async def breaks(batch: Any) -> Any:
+    async def breaks(batch: Any, failure: Any) -> Any:
         nonlocal broken
         if broken:
             broken -= 1
             raise LookupError("a fault of our own")
-        return await send(batch)
+        return await send(batch, failure)
 
     sink._batcher._send = breaks
     for _ in range(3):

@@ -32,6 +32,7 @@ from pumphouse.errors import (
     UsageError,
 )
 from pumphouse.http.s3 import S3BlobStore
+from pumphouse.model import Receipt
 from pumphouse.protocol.faults import from_answer
 from pumphouse.protocol.operations import (
     MessageAttributeValue,
@@ -302,6 +303,66 @@ async def test_ten_attributes_leave_no_place_for_the_ticket(
     [error] = await outcomes(clock, [sink.send(TEXT, attributes=ten)])
     assert isinstance(error, UsageError)
     assert not account.ledger
+
+
+async def test_what_tells_an_envelope_whose_body_lies_elsewhere_has_its_place(
+    make: MakeSink, account: Account, clock: VirtualClock
+) -> None:
+    """Otherwise nobody would know that there is a body to be deleted."""
+    store = MemoryBlobStore()
+    check = ClaimCheck(store, inline_max_bytes=10)
+    sink = make(claim_check=check)
+    envelope = Envelope(id="i", source_id="s", body=b"b" * 100)
+    own = {f"own{n}": "x" for n in range(8)}
+    [receipt] = await outcomes(clock, [sink.send(envelope, attributes=own)])
+    assert isinstance(receipt, Receipt)
+    everything = ReceiveMessage("orders", message_attribute_names=["All"])
+    [message] = (await account.execute(everything)).messages
+    await check.delete_message(account, "orders", message)
+    assert not store.blobs
+    [error] = await outcomes(clock, [sink.send(envelope, attributes=own | {"ninth": "x"})])
+    assert isinstance(error, UsageError)
+    assert "9 attributes" in str(error)
+    assert not store.blobs
+    assert len(account.sent("orders")) == 1
+
+
+@pytest.mark.parametrize("enveloped", [False, True])
+async def test_what_its_caller_changes_while_it_waits_is_sent_as_it_was(
+    make: MakeSink, account: Account, clock: VirtualClock, enveloped: bool
+) -> None:
+    gate = asyncio.Event()
+
+    class Slow(MemoryBlobStore):
+        async def put(self, key: str, data: bytes) -> None:
+            await gate.wait()
+            await super().put(key, data)
+
+    store = Slow()
+    sink = make(
+        "orders.fifo",
+        claim_check=ClaimCheck(store, inline_max_bytes=10),
+        batch_queue_max=1,
+        wait=True,
+        group_id=lambda message: "g",
+    )
+    row: dict[str, Any] = {"id": 0, "padding": "x" * 50}
+    attributes = {"number": "0"}
+    tasks = []
+    for number in range(3):
+        row["id"] = number
+        attributes["number"] = str(number)
+        body = Envelope(id=f"e{number}", source_id="s", body=b"x" * 50) if enveloped else row
+        tasks.append(asyncio.create_task(sink.send(body, attributes=attributes)))
+        await clock.settle()
+    row.clear()
+    attributes.clear()
+    gate.set()
+    await clock.run_until(lambda: all(task.done() for task in tasks))
+    sent = account.sent("orders.fifo")
+    assert [(each.attributes or {})["number"].string_value for each in sent] == ["0", "1", "2"]
+    if not enveloped:
+        assert sorted(json.loads(data)["id"] for data in store.blobs.values()) == [0, 1, 2]
 
 
 async def test_it_is_deleted_only_after_its_message_was(

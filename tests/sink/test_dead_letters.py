@@ -374,16 +374,15 @@ async def test_files_are_followed_by_new_ones_when_they_are_full(
 
 
 async def test_a_missing_queue_is_dead_lettered_and_replayed_once_it_is_there(
-    make: MakeSink, account: Account, clock: VirtualClock
+    make: MakeSink, account: Account, clock: VirtualClock, tmp_path: Path
 ) -> None:
-    letters: list[DeadLetter] = []
-    sink = make("later", on_dead_letter=letters.append)
+    sink = make("later", on_dead_letter=tmp_path)
     [error] = await outcomes(clock, [sink.send("x", id="m1")])
     assert isinstance(error, QueueDoesNotExist)
     assert not isinstance(error, MessageTooLargeError)
     await account.execute(CreateQueue("later"))
-    [receipt] = await outcomes(clock, [sink.send(letters[0].body, id=letters[0].id)])
-    assert receipt.message_id
+    await outcomes(clock, [sink.aclose()])
+    assert (await replay_letters(Options(str(tmp_path)), account)).stored == 1
     answer = await account.execute(ReceiveMessage("later"))
     assert [message.body for message in answer.messages] == ["x"]
 

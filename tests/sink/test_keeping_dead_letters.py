@@ -21,13 +21,14 @@ import pytest
 from pumphouse import Topic
 from pumphouse.account import Account
 from pumphouse.clock import RealClock, VirtualClock
-from pumphouse.errors import NetworkError
+from pumphouse.errors import NetworkError, RefusedError
 from pumphouse.model import Receipt
 from pumphouse.protocol.operations import CreateQueue, SendMessageBatch
 from pumphouse.replay import replay
 from pumphouse.sink import repeating
 from pumphouse.sink.dead_letters import DeadLetters, DirectoryKeeper
 from pumphouse.sink.letter import KINDS, DeadLetter, DeadLetterLine
+from pumphouse.sink.sink import KEEPING_SECONDS
 from support.sending import bodies, outcomes
 
 from .conftest import MakeSink
@@ -134,6 +135,26 @@ async def test_a_close_ends_what_has_been_hanging_before_it(
     assert all(getattr(task.exception(), "code", None) == "AccessDenied" for task in tasks)
     assert sink.stats["dead_letters_failed"] == 25
     assert clock.next_timer is None
+
+
+async def test_a_close_that_is_cancelled_waits_for_no_longer_than_letters_get_at_least(
+    make: MakeSink, account: Account, clock: VirtualClock
+) -> None:
+    async def hang(letter: DeadLetter) -> None:
+        await asyncio.Event().wait()
+
+    sink = make(on_dead_letter=hang)
+    account.faults.refuse(SendMessageBatch, "InvalidMessageContents", times=None)
+    sending = asyncio.create_task(sink.send("x"))
+    await clock.advance(2)
+    closing = asyncio.create_task(sink.aclose(100))
+    await clock.advance(1)
+    closing.cancel()
+    await clock.run_until(lambda: closing.done() and sending.done())
+    assert closing.cancelled()
+    assert isinstance(sending.exception(), RefusedError)
+    assert clock.monotonic() == pytest.approx(3 + KEEPING_SECONDS)
+    assert sink.stats["dead_letters_failed"] == 1
 
 
 async def test_those_who_wait_for_one_that_hangs_wait_once(

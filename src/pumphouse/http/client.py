@@ -349,6 +349,11 @@ class HttpBackend:
         await self.aclose()
 
     @property
+    def total_timeout_seconds(self) -> float:
+        """How long a call may take that waits for nothing."""
+        return self._options.total_timeout_seconds
+
+    @property
     def credentials_healthy(self) -> bool:
         """Whether the last try to load or renew the credentials succeeded."""
         return self._keeper.healthy

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from typing import Any
 
 from pumphouse.backend import left_nothing
-from pumphouse.backoff import RetryPolicy
 from pumphouse.clock import Clock, Timer
 from pumphouse.confirmation import Confirmed, Outcome
 from pumphouse.errors import (
@@ -44,27 +42,29 @@ _log = logging.getLogger("pumphouse.sink")
 class Batcher:
     """Takes entries, sends them in batches, and resolves each entry's future with its outcome.
 
-    `send(batch)` says what became of every entry and doesn't raise, but for its cancellation;
-    `bury(failed)` is told of what failed for good, before its caller is, and doesn't raise.
+    `look_up()` is what has to be awaited before a request, if anything: it brings why nothing can
+    be sent, or None. `send(batch, failure)` says what became of every entry and doesn't raise, but
+    for its cancellation; a `failure` is the look-up's, and nothing is sent. `bury(failed)` is told
+    of what failed for good, before its caller is, and doesn't raise.
     """
 
     def __init__(
         self,
-        send: Callable[[list[Outgoing]], Awaitable[Confirmed]],
+        send: Callable[[list[Outgoing], PumphouseError | None], Awaitable[Confirmed]],
+        look_up: Callable[[], Awaitable[PumphouseError | None] | None],
         bury: Callable[[list[tuple[Outgoing, PumphouseError, str]]], Awaitable[None]] | None,
         *,
         limits: Limits,
         fifo: bool,
-        retry: RetryPolicy,
-        retry_unknown: bool,
+        repeating: Repeating,
         clock: Clock,
-        rng: random.Random,
     ) -> None:
         self._send = send
+        self._look_up = look_up
         self._bury = bury
         self._fifo = fifo
         self._linger = limits.batch_linger
-        self._repeating = Repeating(retry, fifo=fifo, retry_unknown=retry_unknown, rng=rng)
+        self._repeating = repeating
         self._clock = clock
         self._schedule: Schedule[Outgoing] = Schedule(limits, exclusive=fifo)
         self._loop: asyncio.AbstractEventLoop | None = None  # of the first that came
@@ -250,19 +250,25 @@ class Batcher:
         clock, may_begin = self._clock, self._repeating.may_begin
         began = clock.monotonic(), clock.now()
         late: list[Outgoing] = []
-        for entry in batch:
-            if not entry.tries:
-                entry.first_try = began[0]
-            elif not may_begin(entry, began):
-                late.append(entry)  # as late as it is now: it ends as its last try did
-                continue
-            entry.tries += 1
-        sent = [entry for entry in batch if entry not in late] if late else batch
+        sent = batch
         as_one = False
+        failure: PumphouseError | None = None
         outcomes: list[Outcome] = []
         try:
+            if (looking := self._look_up()) is not None:
+                failure = await looking
+                began = clock.monotonic(), clock.now()
+            for entry in batch:
+                if not entry.tries:
+                    entry.first_try = began[0]
+                elif not may_begin(entry, began):
+                    late.append(entry)  # as late as it is now: it ends as its last try did
+                    continue
+                entry.tries += 1
+            if late:
+                sent = [entry for entry in batch if entry not in late]
             if sent:
-                outcomes, _, as_one = await self._send(sent)
+                outcomes, _, as_one = await self._send(sent, failure)
         except asyncio.CancelledError as error:  # by `_give_up`, with its loop, or by the backend
             self._cut_short()
             if left_nothing(error):
@@ -367,11 +373,12 @@ class Batcher:
 
     # --- the end ----------------------------------------------------------------------------
 
-    async def close(self, deadline_seconds: float) -> None:
+    async def close(self, deadline_seconds: float, hurry: Callable[[], None]) -> None:
         """Send what waits, wait for the answers, and give every caller its outcome.
 
         At the deadline, what is unanswered is unknown, what was never sent fails with
-        `ClosedError`, and what was failing fails with the error of its last try.
+        `ClosedError`, and what was failing fails with the error of its last try. `hurry` is called
+        when this is cancelled, before what is being buried is waited for.
         """
         self._settle_in(asyncio.get_running_loop())
         self._closing = True
@@ -383,6 +390,7 @@ class Batcher:
                 self._changed.clear()
                 await self._changed.wait()
         except asyncio.CancelledError:
+            hurry()
             self._give_up()
             while self._tasks:
                 await asyncio.wait(self._tasks)

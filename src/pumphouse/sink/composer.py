@@ -13,7 +13,7 @@ from typing import Any
 
 from pumphouse import content
 from pumphouse.claim_check import ClaimCheck
-from pumphouse.envelope import Envelope
+from pumphouse.envelope import TELLING_ATTRIBUTES, Envelope
 from pumphouse.errors import NotSentError, OutcomeUnknownError, PumphouseError, UsageError
 from pumphouse.protocol.attributes import (
     MAX_ATTRIBUTES,
@@ -146,24 +146,30 @@ class Composer:
         message.deduplication_id = check_id("deduplication id", deduplication, hashed=hashed)
 
     async def offloaded(
-        self, check: ClaimCheck, body: object, options: SendOptions
+        self, check: ClaimCheck, message: Outgoing, small: Outgoing, options: SendOptions
     ) -> tuple[Outgoing, PumphouseError | None]:
         """The message, its body in the claim check when it is too large to travel; with why the
-        body could not be stored, where it could not. Raises `UsageError`."""
-        message = self.compose(body, **options)
+        body could not be stored, where it could not. `small` is the message with a place less for
+        attributes, and changed. Raises `UsageError`."""
         if message.message_structure is not None:  # SNS reads its body
             return message, None
-        data = body.body if isinstance(body, Envelope) else None
-        if not check.wants(text_size(message.body) if data is None else len(data)):
+        envelope = message.original if isinstance(message.original, Envelope) else None
+        data = envelope.body if envelope is not None else None
+        if envelope is not None and data is None:  # it is in a claim check already
             return message, None
-        if isinstance(body, Envelope) and data is None:  # it is in a claim check already
+        if not check.wants(text_size(message.body) if data is None else len(data)):
             return message, None
         shared = self._kind == "topic"
         try:
-            if isinstance(body, Envelope):
-                small_envelope = await body.offloaded(check, self._queue, shared=shared)
-                return self.compose(small_envelope, **options), None
-            small = self.compose(body, places=1, **options)
+            if envelope is not None:
+                own = _given(options.get("attributes"), options.get("headers"))
+                if len(own) > MAX_ATTRIBUTES - TELLING_ATTRIBUTES:
+                    raise UsageError(
+                        f"the message has {len(own)} attributes, and an envelope whose body is in "
+                        f"the claim check needs {TELLING_ATTRIBUTES} of {MAX_ATTRIBUTES}"
+                    )
+                stored = await envelope.offloaded(check, self._queue, shared=shared)
+                return self.compose(stored, **options), None
             wire = small.attributes or {}
             if len(wire) == MAX_ATTRIBUTES:
                 raise UsageError(

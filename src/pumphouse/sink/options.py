@@ -76,8 +76,9 @@ class Settings:
     * `retry_unknown`: whether a message whose answer was lost is sent again although the queue may
       then hold it twice: on a standard queue always, on a FIFO queue beyond the deduplication
       window. False raises `OutcomeUnknownError` instead.
-    * `max_message_bytes`: the largest body with attributes; None asks the queue, once, where that
-      is permitted, and takes 1 MiB otherwise.
+    * `max_message_bytes`: the largest body with attributes; None asks the queue, where that is
+      permitted (once, and again before a message is refused for what was asked a minute ago), and
+      takes 1 MiB otherwise.
     * `hash_ids`: send the SHA-256 of group and deduplication ids that SQS does not take.
     * `attribute_prefix`: what the message attributes of an `Envelope` begin with.
     * `add_attributes`: gives optional attributes (of tracing, for example), which are left out
@@ -144,7 +145,7 @@ class Settings:
             raise UsageError(f"add_attributes is {add!r}; it is a function of the message")
         for name, kind in _TYPES.items():
             value = getattr(self, name)
-            if value is not None and not isinstance(value, kind):
+            if not isinstance(value, kind) and not (value is None and name == "claim_check"):
                 raise UsageError(f"{name} is {value!r}; it is a {kind.__name__}")
         if not callable(getattr(self.clock, "monotonic", None)):
             raise UsageError(f"clock is {self.clock!r}; it is a Clock")
@@ -206,7 +207,11 @@ def _check_target(target: object) -> None:
 
 def settings(options: Mapping[str, Any]) -> Settings:
     """The options with their defaults. Raises `UsageError` naming the key that can't be used."""
-    if unknown := sorted(set(options) - _NAMES):
+    if not isinstance(options, Mapping):
+        raise UsageError(
+            f"options are of type {type(options).__name__}; they are names with values"
+        )
+    if unknown := sorted(map(str, set(options) - _NAMES)):
         raise UsageError(
             f"a sink has no option {', '.join(unknown)}; "
             f"its options are {', '.join(sorted(_NAMES))}"

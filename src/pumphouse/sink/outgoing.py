@@ -105,13 +105,28 @@ class Draft:
     __slots__ = ("body", "options")
 
     def __init__(self, body: object, **options: Unpack[SendOptions]) -> None:
-        if unknown := sorted(options.keys() - SendOptions.__annotations__.keys()):
-            raise UsageError(
-                f"a message has no option {', '.join(unknown)}; "
-                f"its options are {', '.join(sorted(SendOptions.__annotations__))}"
-            )
+        check_options(options)
         self.body = body
         self.options = options
+
+
+def check_options(options: Mapping[str, object]) -> None:
+    """Raise `UsageError` for an option that no message has."""
+    if unknown := sorted(options.keys() - SendOptions.__annotations__.keys()):
+        raise UsageError(
+            f"a message has no option {', '.join(unknown)}; "
+            f"its options are {', '.join(sorted(SendOptions.__annotations__))}"
+        )
+
+
+def kept(options: SendOptions) -> SendOptions:
+    """Options that were checked, as they are now, whatever their caller does with them later."""
+    copy = options.copy()
+    if (attributes := options.get("attributes")) is not None:
+        copy["attributes"] = dict(attributes)
+    if (headers := options.get("headers")) is not None:
+        copy["headers"] = dict(headers)
+    return copy
 
 
 ENTRY_IDS = tuple(str(position) for position in range(10))

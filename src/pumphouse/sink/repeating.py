@@ -36,16 +36,24 @@ DEDUPLICATION_SECONDS = 300.0
 """For how long a FIFO queue recognises a deduplication id ("Exactly-once processing" in the SQS
 developer guide)."""
 LEAVING_SECONDS = 60.0
-"""What a request may take to leave once it has begun: the total time-out of `connect()`."""
+"""What a request may take to leave once it has begun: the total time-out of `connect()`, unless
+that was set higher."""
 
 
 class Repeating:
     """The rules of one sink. Times are (monotonic, time of day) in seconds."""
 
     def __init__(
-        self, policy: RetryPolicy, *, fifo: bool, retry_unknown: bool, rng: random.Random
+        self,
+        policy: RetryPolicy,
+        *,
+        fifo: bool,
+        retry_unknown: bool,
+        rng: random.Random,
+        leaving_seconds: float = LEAVING_SECONDS,
     ) -> None:
         self.policy = policy
+        self._remembered = DEDUPLICATION_SECONDS - max(leaving_seconds, LEAVING_SECONDS)
         self._unknown = fifo or retry_unknown
         self._window = fifo and not retry_unknown
         self._rng = rng
@@ -72,15 +80,17 @@ class Repeating:
         return wait if self.may_begin(entry, now, wait) else None
 
     def may_begin(self, entry: Entry, now: tuple[float, float], wait: float = 0.0) -> bool:
-        """Whether an entry that was tried may be tried again in `wait` seconds."""
+        """Whether an entry that was tried may be tried again in `wait` seconds. One that was
+        refused with its whole request may always go once by itself: nobody has looked at it."""
         monotonic, wall = now
-        if not self.policy.allows(entry.tries, monotonic - entry.first_try + wait):
+        looked_at = not (entry.alone and isinstance(entry.error, RefusedError))
+        if looked_at and not self.policy.allows(entry.tries, monotonic - entry.first_try + wait):
             return False
         if entry.first_unknown is None or not self._window:
             return True
         since, wall_since = entry.first_unknown
         passed = max(monotonic - since, wall - wall_since) + wait
-        return passed <= DEDUPLICATION_SECONDS - LEAVING_SECONDS  # then the id may be forgotten
+        return passed <= self._remembered  # then the id may be forgotten
 
     def draw(self, attempt: int) -> float:
         """A delay after an attempt, from 1."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,6 @@ from pumphouse.addressing import Topic
 from pumphouse.backend import Backend, nothing_leaves
 from pumphouse.backoff import one_try
 from pumphouse.claim_check import ClaimCheck
-from pumphouse.clock import timeout
 from pumphouse.confirmation import Confirmed, Outcome, confirm
 from pumphouse.errors import (
     ClosedError,
@@ -35,8 +34,6 @@ from pumphouse.errors import (
     OutcomeUnknownError,
     PumphouseError,
     QueueDoesNotExist,
-    RefusedConfigError,
-    RefusedError,
     TopicDoesNotExist,
     UsageError,
 )
@@ -52,15 +49,14 @@ from pumphouse.sink.dead_letters import (
     QueueKeeper,
 )
 from pumphouse.sink.destination import Destination, destination_of
+from pumphouse.sink.learned import Learned
 from pumphouse.sink.options import Settings, SinkOptions, settings
-from pumphouse.sink.outgoing import Draft, Outgoing, SendOptions
+from pumphouse.sink.outgoing import Draft, Outgoing, SendOptions, check_options, kept
+from pumphouse.sink.repeating import Repeating
 
 _log = logging.getLogger("pumphouse.sink")
 _size = attrgetter("size")
 _WIRE = ("body", "attributes", "md5_of_body", "md5_of_attributes", "deduplication_id")
-
-LIMIT_SECONDS, ASK_AGAIN_SECONDS = 1.0, 30.0
-"""How long the answer to what the largest message is may take, and when it is asked for again."""
 
 KEEPING_SECONDS = 5.0
 """What dead letters get at least to be written, however short the time-out of a close."""
@@ -98,10 +94,6 @@ class Sink:
         self.fifo = to.fifo
         self.settings: Settings = settings(options)
         self._backend = backend
-        self._address: str | None = None  # a queue's URL, or a topic's ARN
-        self._limit = self.settings.max_message_bytes
-        self._ask_at = 0.0  # not before that is the limit asked for
-        self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         delay = partial(self.settings.retry.delay, rng=self.settings.rng)
         self._confirm = partial(confirm, stored=to.stored, delay=delay)
         self._clock = self.settings.clock
@@ -109,15 +101,22 @@ class Sink:
         self._composer = Composer(to.name, self.settings, fifo=to.fifo, kind=to.kind)
         self._dead_letter_sink: Sink | None = None
         self._dead_letters = self._make_dead_letters(backend)
+        given = self.settings.max_message_bytes
+        self._learned = Learned(to, given, self._clock, self._fit)
         self._batcher = Batcher(
             self._request,
+            self._look_up,
             self._dead_letters.take if self._dead_letters else None,
-            limits=self.settings.limits(to.batch_bytes(self._limit)),
+            limits=self.settings.limits(to.batch_bytes(given)),
             fifo=self.fifo,
-            retry=self.settings.retry,
-            retry_unknown=self.settings.retry_unknown,
+            repeating=Repeating(
+                self.settings.retry,
+                fifo=self.fifo,
+                retry_unknown=self.settings.retry_unknown,
+                rng=self.settings.rng,
+                leaving_seconds=getattr(backend, "total_timeout_seconds", 0.0),
+            ),
             clock=self._clock,
-            rng=self.settings.rng,
         )
 
     # --- sending ----------------------------------------------------------------------------
@@ -140,12 +139,19 @@ class Sink:
         counted.
         """
         wait = self.settings.wait if wait is None else wait
-        message = self._composer.compose(body, **options)
+        try:
+            message = self._composer.compose(body, **options)
+        except TypeError:
+            check_options(options)
+            raise
         if (check := self._check) is not None and check.wants(message.size):
-            prepare = partial(self._offload, check, message, options)
+            # everything is read now: what is the caller's may be changed while this waits for room
+            small = self._composer.compose(body, places=1, **options)
+            prepare = partial(self._offload, check, message, small, kept(options))
             message.held = (prepare, copy_context())
-            self._batcher.submit(message, wait=wait)
-        elif message.size > (self._limit or self._to.largest):
+        elif message.size > self._learned.largest and self._learned.may_have_grown:
+            message.held = (partial(self._ask_again, message), copy_context())
+        if message.held is None and message.size > self._learned.largest:
             await self._batcher.refuse(message, self._too_large(message))
         else:
             self._batcher.submit(message, wait=wait)
@@ -157,17 +163,18 @@ class Sink:
         return receipt
 
     async def _offload(
-        self, check: ClaimCheck, message: Outgoing, options: SendOptions
+        self, check: ClaimCheck, message: Outgoing, small: Outgoing, options: SendOptions
     ) -> int | PumphouseError:
         """Store the body of a message that has been let in, where it is too large to travel; the
-        size that is left, or why the message can't be sent."""
+        size that is left, or why the message can't be sent. `small` is the message as it is when
+        its body lies elsewhere, but for that."""
         try:
-            small, failure = await self._composer.offloaded(check, message.original, options)
+            small, failure = await self._composer.offloaded(check, message, small, options)
         except UsageError as error:  # of the message: its caller alone is told
             if not message.done.done():
                 message.done.set_exception(error)
             return error
-        if failure is None and small.size > (self._limit or self._to.largest):
+        if failure is None and small.size > self._learned.largest:
             failure = self._too_large(small)
         if failure is not None:
             return failure
@@ -175,8 +182,19 @@ class Sink:
             setattr(message, name, getattr(small, name))
         return small.size
 
+    async def _ask_again(self, message: Outgoing) -> int | PumphouseError:
+        """The size of a message that may not be too large any more, or that it is."""
+        if (failure := await self._looked_up(self._learned.ask_again)) is not None:
+            _log.info("%s: its limit can't be asked for again: %s", self.queue, failure)
+        too_large = message.size > self._learned.largest
+        return self._too_large(message) if too_large else message.size
+
     def _too_large(self, message: Outgoing) -> MessageTooLargeError:
-        return MessageTooLargeError(message.size, self._limit or self._to.largest)
+        return MessageTooLargeError(message.size, self._learned.largest)
+
+    def _fit(self, limit: int) -> None:
+        """Make batches as the largest message allows."""
+        self._batcher.limit(self.settings.limits(self._to.batch_bytes(limit)))
 
     async def send_many(
         self, messages: Iterable[object], *, ordered: bool = True
@@ -209,29 +227,41 @@ class Sink:
 
     # --- one request ------------------------------------------------------------------------
 
-    async def _request(self, batch: list[Outgoing]) -> Confirmed:
+    def _look_up(self) -> Awaitable[PumphouseError | None] | None:
+        """What has to be looked up before a request, if anything has."""
+        return None if self._learned.complete else self._looked_up(self._learned.learn)
+
+    async def _looked_up(self, learn: Callable[[], Awaitable[object]]) -> PumphouseError | None:
+        """Look something up; why nothing can be sent where that fails."""
+        counting = one_try.set(True)
+        try:
+            with nothing_leaves():
+                await learn()
+        except PumphouseError as error:
+            return _not_sent(error)
+        except Exception as error:
+            _log.exception("%s: its look-up failed in an unexpected way", self.queue)
+            failure = NotSentError(f"the look-up failed with {type(error).__name__}")
+            failure.__cause__ = error
+            return failure
+        finally:
+            one_try.reset(counting)
+        return None
+
+    async def _request(self, batch: list[Outgoing], failure: PumphouseError | None) -> Confirmed:
         """Carry a batch over the backend, and say what became of each of its messages."""
+        address = self._learned.address
+        if failure is not None or address is None:
+            return self._confirm("", batch, failure or NotSentError("the destination is not known"))
         counting = one_try.set(True)  # the tries of a message are counted here, and only here
         try:
-            return await self._carry(batch)
+            return await self._carry(address, batch)
         finally:
             one_try.reset(counting)
 
-    async def _carry(self, batch: list[Outgoing]) -> Confirmed:
+    async def _carry(self, address: str, batch: list[Outgoing]) -> Confirmed:
         began = self._clock.monotonic()
-        address = self._address
-        if address is None or self._limit is None:
-            try:
-                with nothing_leaves():
-                    address = await self._learn()
-            except PumphouseError as error:
-                return self._confirm("", batch, _not_sent(error))
-            except Exception as error:
-                _log.exception("%s: its look-up failed in an unexpected way", self.queue)
-                failure = NotSentError(f"the look-up failed with {type(error).__name__}")
-                failure.__cause__ = error
-                return self._confirm("", batch, failure)
-        limit = self._limit or self._to.largest
+        limit = self._learned.largest
         small = batch
         if max(map(_size, batch)) > limit:
             small = [message for message in batch if message.size <= limit]
@@ -267,7 +297,7 @@ class Sink:
                 answer = await self._backend.execute(self._to.one(address, batch[0]))
             return self._confirm(address, batch, answer)
         except (QueueDoesNotExist, TopicDoesNotExist) as error:
-            self._forget()
+            self._learned.forget()
             return self._confirm(address, batch, error)
         except PumphouseError as error:
             return self._confirm(address, batch, error)
@@ -276,41 +306,6 @@ class Sink:
             unknown = OutcomeUnknownError(f"the request failed with {type(error).__name__}")
             unknown.__cause__ = error
             return self._confirm(address, batch, unknown)
-
-    def _forget(self) -> None:
-        """It is not there: look it up again with the next request."""
-        self._address = None
-        self._to.forget()
-
-    def _learning(self) -> asyncio.Lock:
-        """One look-up at a time; in each event loop, since a lock belongs to one."""
-        loop = asyncio.get_running_loop()
-        if self._lock is None or self._lock[0] is not loop:
-            self._lock = (loop, asyncio.Lock())
-        return self._lock[1]
-
-    async def _learn(self) -> str:
-        """Look up the URL or ARN, and, where that is permitted, the `MaximumMessageSize`."""
-        async with self._learning():
-            address = self._address
-            if address is None:
-                address = self._address = await self._to.look_up()
-            if self._limit is None and self._clock.monotonic() >= self._ask_at:
-                try:
-                    async with timeout(self._clock, LIMIT_SECONDS):
-                        self._limit = await self._to.limit(address)
-                    self._batcher.limit(self.settings.limits(self._to.batch_bytes(self._limit)))
-                except (QueueDoesNotExist, TopicDoesNotExist):
-                    self._forget()
-                    raise
-                except (RefusedConfigError, RefusedError) as error:
-                    _log.info("%s: its MaximumMessageSize can't be read: %s", self.queue, error)
-                    self._limit = self._to.largest
-                except TimeoutError:  # messages don't wait for what is of use for few of them
-                    self._ask_at = self._clock.monotonic() + ASK_AGAIN_SECONDS
-                except PumphouseError:
-                    pass  # the next request asks again; this one goes out
-            return address
 
     # --- the end of the road ----------------------------------------------------------------
 
@@ -352,9 +347,13 @@ class Sink:
         limit = self.settings.close_timeout_seconds if timeout_seconds is None else timeout_seconds
         if self._dead_letters is not None:
             self._dead_letters.timeout_seconds = max(limit, KEEPING_SECONDS)
-        await self._batcher.close(limit)
+        await self._batcher.close(limit, self._hurry)
         if self._dead_letter_sink is not None:
             await self._dead_letter_sink.aclose(timeout_seconds)
+
+    def _hurry(self) -> None:
+        if self._dead_letters is not None:
+            self._dead_letters.timeout_seconds = KEEPING_SECONDS
 
     async def __aenter__(self) -> Self:
         if self._batcher.closing:
@@ -400,7 +399,7 @@ class Sink:
                 "bytes": limits.batch_queue_max_bytes,
                 "entries_per_tenant": limits.batch_queue_tenant_max,
             },
-            "max_message_bytes": self._limit,
+            "max_message_bytes": self._learned.limit,
             "group_id": chosen.group_id if isinstance(chosen.group_id, str) else None,
             "claim_check_above_bytes": self._check.inline_max_bytes if self._check else None,
             "dead_letters": chosen.on_dead_letter is not None,
