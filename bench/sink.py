@@ -5,11 +5,11 @@
 Every message has a body of 512 bytes and two attributes, the same ones in all: what pumphouse has
 learned of short attributes it keeps, so that such ones cost it less than new ones. pumphouse and
 fanferro check the MD5s of both in each answer; boto3 and aiobotocore have no such check. The stub
-runs in a process of its own; what is measured is the CPU of this one, all threads, in milliseconds per 1,000 messages, and
-the requests that left it per message. The clients take turns in each round (the others with a
-twentieth of the messages); the table shows medians, the best round, and how many times pumphouse's
-median goes into the other's. `uvloop` is pumphouse on uvloop. What is not installed is left out:
-fanferro takes Python 3.12.
+runs in a process of its own; what is measured is the CPU of this one, all threads, in milliseconds
+per 1,000 messages, and the requests that left it per message. The clients take turns in each round
+(the others with a twentieth of the messages); the table shows medians, the best round, and how many
+times pumphouse's median goes into the other's. `uvloop` is pumphouse on uvloop. What is not
+installed is left out: fanferro takes Python 3.12.
 
 `bare asyncio` calibrates: the same tasks wait for futures that are resolved in tens by the same
 round trips, with bytes made beforehand and no work at all (`bare.py`). It is what this machine

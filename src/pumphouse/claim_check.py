@@ -49,12 +49,18 @@ SIZE_ATTRIBUTE = "ExtendedPayloadSize"
 LEGACY_SIZE_ATTRIBUTE = "SQSLargePayloadSize"
 _POINTER_CLASS = "software.amazon.payloadoffloading.PayloadS3Pointer"
 _LEGACY_POINTER_CLASS = "com.amazon.sqs.javamessaging.MessageS3Pointer"
-_MARKERS = (CLAIM_ATTRIBUTE, SIZE_ATTRIBUTE, LEGACY_SIZE_ATTRIBUTE)
+_MARKERS = frozenset({CLAIM_ATTRIBUTE, SIZE_ATTRIBUTE, LEGACY_SIZE_ATTRIBUTE})
 VERSION_ATTRIBUTE = "message_version"
 """How the name of the attribute ends that says that a body is an envelope."""
 _SHARED = "shared/"
 _LONGEST_ENVELOPE = 262_144  # without its body: ids and headers
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+
+
+def carries_ticket(attributes: Attributes) -> bool:
+    """Whether a message says that its body lies elsewhere: with us, or with AWS's extended
+    clients."""
+    return not _MARKERS.isdisjoint(attributes)
 
 
 class BlobStore(Protocol):
@@ -322,7 +328,7 @@ class ClaimCheck:
 
     def has_ticket(self, text: str, attributes: Attributes | None) -> bool:
         """Whether a message may have a body in the store: a quick look, without reading it."""
-        if attributes and any(name in attributes for name in _MARKERS):
+        if attributes and carries_ticket(attributes):
             return True
         return bool(attributes) and '"claim":' in text and len(text) < _LONGEST_ENVELOPE
 

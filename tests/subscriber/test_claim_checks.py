@@ -227,3 +227,29 @@ def test_options_that_do_not_go_together() -> None:
             @app.subscriber("q", **options)  # type: ignore[arg-type]
             async def handle(body: str) -> None:
                 raise UndecodableError
+
+
+@pytest.mark.parametrize("payload", [str, bytes, dict])
+async def test_a_ticket_is_no_payload_where_there_is_no_claim_check(
+    account: Account, clock: VirtualClock, check: ClaimCheck, store: Store, payload: type
+) -> None:
+    await publish(account, "q", check, {"text": TEXT}, {"text": "small"})
+    await account.execute(CreateQueue("dead"))
+    app = App()
+    seen: list[object] = []
+
+    async def handle(body: object) -> None:
+        seen.append(body)
+
+    handle.__annotations__["body"] = payload
+    app.subscriber("q", undecodable="reject", max_attempts=3, dead_letter="dead")(handle)
+    async with app.running(account) as running:
+        stats = running.consumers[0].stats
+        await clock.run_until(lambda: stats.dead_lettered == 1 and stats.acked == 1)
+    assert len(seen) == 1
+    assert "small" in str(seen[0])
+    [dead] = account.sent("dead")
+    reason = (dead.attributes or {})["pumphouse.reason"].string_value
+    assert reason is not None
+    assert "subscribe with claim_check=" in reason
+    assert len(store.blobs) == 1

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
-from pumphouse.content import Headers, decode, header_attributes
+from pumphouse.claim_check import carries_ticket
+from pumphouse.content import Headers, UndecodableError, decode, header_attributes
 from pumphouse.errors import ConfigError, UsageError
 from pumphouse.protocol.operations import Attributes, ReceivedMessage
 from pumphouse.subscriber.decoding import Decoder, decoder_for
@@ -52,6 +53,10 @@ class HandlerPlan:
         """The decoded payload; `UndecodableError` where the body is not what the handler takes."""
         if self.payload_type is str and not raw.message_attributes:
             return raw.body
+        if raw.message_attributes and carries_ticket(raw.message_attributes):
+            raise UndecodableError(
+                "its body lies in a claim check; subscribe with claim_check= to have it fetched"
+            )
         body = decode(raw.body, raw.message_attributes)
         return self.decode(body) if self.decode is not None else None
 
