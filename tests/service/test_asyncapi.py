@@ -39,7 +39,9 @@ from pumphouse import (
 from pumphouse.asyncapi import document, dumps
 from pumphouse.asyncapi.plain import plain
 from pumphouse.asyncapi.schemas import draft7, schemas_of
+from pumphouse.claim_check import ClaimCheck, MemoryBlobStore
 from pumphouse.publishers import To
+from pumphouse.sink.options import SinkOptions
 from pumphouse.subscriber.setup import receive_limit
 from support.declared import ACCOUNT, ARN, URL, apps
 
@@ -750,3 +752,24 @@ def test_whatever_is_declared_the_document_is_valid(
     text = dumps(found)
     assert "arn:" not in text.replace(json.dumps(app.name)[1:-1], "")
     assert ACCOUNT not in text
+
+
+def test_how_publishers_write_is_said_without_a_secret_and_in_one_order() -> None:
+    def app_of(*options: SinkOptions) -> App:
+        app = App("shop")
+        for each in options:
+            app.publisher("orders", dict, **each)
+        app.publisher("plain", str)
+        return app
+
+    quick: SinkOptions = {"batch_linger": 0, "on_dead_letter": Path("/somewhere/secret")}
+    slow: SinkOptions = {"batch_linger": 1.5, "claim_check": ClaimCheck(MemoryBlobStore())}
+    found = document(app_of(quick, slow, quick))
+    assert found == document(app_of(slow, quick))
+    described = found["operations"]["send-orders"]["x-sinks"]
+    assert sorted(each["batch"]["linger_seconds"] for each in described) == [0.0, 1.5]
+    assert {each["dead_letters"] for each in described} == {True, False}
+    assert {each["claim_check_above_bytes"] for each in described} == {None, 65_536}
+    assert "somewhere" not in str(found)
+    [plain] = found["operations"]["send-plain"]["x-sinks"]
+    assert plain["ceilings"]["entries"] == 4_096

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumphouse.addressing import Topic
 from pumphouse.asyncapi.channels import Channel, channels_of, message_names, regions_of
-from pumphouse.asyncapi.plain import plain
+from pumphouse.asyncapi.plain import plain, plain_values
 from pumphouse.asyncapi.schemas import Schemas, schemas_of
 from pumphouse.asyncapi.writing import dumps
 from pumphouse.errors import UsageError
@@ -185,14 +185,14 @@ def _operations(channels: Iterable[Channel]) -> Iterable[tuple[str, dict[str, An
         if channel.subscription is not None:
             yield f"receive-{channel.id}", _receive(channel, channel.subscription)
         if channel.sends:
-            yield (
-                f"send-{channel.id}",
-                {
-                    "action": "send",
-                    "channel": {"$ref": f"#/channels/{channel.id}"},
-                    "messages": _references(channel, channel.sends),
-                },
-            )
+            sending: dict[str, Any] = {
+                "action": "send",
+                "channel": {"$ref": f"#/channels/{channel.id}"},
+                "messages": _references(channel, channel.sends),
+            }
+            if channel.sinks:
+                sending["x-sinks"] = plain_values(channel.sinks)
+            yield f"send-{channel.id}", sending
 
 
 def _receive(channel: Channel, subscription: Subscription) -> dict[str, Any]:

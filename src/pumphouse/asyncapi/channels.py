@@ -11,9 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from pumphouse.addressing import Topic, destination
 from pumphouse.asyncapi.schemas import name_of
 from pumphouse.protocol.names import is_arn, parse_topic_arn
+from pumphouse.sink.options import settings
 from pumphouse.subscriber.injection.headers import HeaderNeed
 from pumphouse.subscriber.kinds import members_of, returns_of, same_type
 from pumphouse.subscriber.queue import Queue, as_queue, same_queue
@@ -25,14 +28,16 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Channel:
-    """A queue or topic. `receives` and `sends` are the types of what is read and written, `replies`
-    the channel that its handler's replies go to."""
+    """A queue or topic. `receives` and `sends` are the types of what is read and written, `sinks`
+    says how publishers of the app write, and `replies` is the channel that its handler's replies go
+    to."""
 
     to: Queue | Topic
     id: str = ""
     subscription: Subscription | None = None
     receives: list[Any] = field(default_factory=list)
     sends: list[Any] = field(default_factory=list)
+    sinks: list[dict[str, Any]] = field(default_factory=list)
     replies: Channel | None = None
     reply_types: list[Any] = field(default_factory=list)
 
@@ -64,7 +69,13 @@ def channels_of(app: App) -> list[Channel]:
         _replies(found, channel, subscription)
     for publisher in app.publishers:
         to = publisher.queue or _target(publisher.destination)
-        _add(_channel(found, to).sends, members_of(publisher.payload_type))
+        channel = _channel(found, to)
+        _add(channel.sends, members_of(publisher.payload_type))
+        described = settings(publisher.options).describe()
+        if described not in channel.sinks:
+            channel.sinks.append(described)
+    for channel in found:
+        channel.sinks.sort(key=msgspec.json.encode)  # whatever the order of declarations is
     found.sort(key=lambda channel: (_base(channel), *_place(channel.to)))
     taken: dict[str, int] = {}
     for channel in found:

@@ -151,6 +151,30 @@ class Settings:
             raise UsageError(f"clock is {self.clock!r}; it is a Clock")
         _check_target(self.on_dead_letter)
 
+    def describe(self) -> dict[str, Any]:
+        """What a reader of a document wants to know of them, as plain values without a secret."""
+        limits = self.limits()
+        return {
+            "batch": {
+                "enabled": self.batch,
+                "linger_seconds": limits.batch_linger,
+                "max_entries": limits.batch_max_entries,
+                "max_bytes": limits.batch_max_bytes,
+                "max_inflight": limits.batch_max_inflight,
+            },
+            "ceilings": {
+                "entries": limits.batch_queue_max,
+                "bytes": limits.batch_queue_max_bytes,
+                "entries_per_tenant": limits.batch_queue_tenant_max,
+            },
+            "max_message_bytes": self.max_message_bytes,
+            "group_id": self.group_id if isinstance(self.group_id, str) else None,
+            "claim_check_above_bytes": check.inline_max_bytes
+            if (check := self.claim_check)
+            else None,
+            "dead_letters": self.on_dead_letter is not None,
+        }
+
     def limits(self, batch_bytes: int = MAX_MESSAGE_BYTES) -> Limits:
         """What the schedule has to know, for a destination that takes batches of so many bytes."""
         return Limits(

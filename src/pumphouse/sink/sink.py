@@ -382,28 +382,10 @@ class Sink:
 
     def describe(self) -> dict[str, Any]:
         """Queue and settings as plain values, for documents. There are no credentials in it."""
-        chosen = self.settings
-        limits = chosen.limits()
-        return {
-            self._to.kind: self.queue,
-            "fifo": self.fifo,
-            "batch": {
-                "enabled": chosen.batch,
-                "linger_seconds": limits.batch_linger,
-                "max_entries": limits.batch_max_entries,
-                "max_bytes": limits.batch_max_bytes,
-                "max_inflight": limits.batch_max_inflight,
-            },
-            "ceilings": {
-                "entries": limits.batch_queue_max,
-                "bytes": limits.batch_queue_max_bytes,
-                "entries_per_tenant": limits.batch_queue_tenant_max,
-            },
-            "max_message_bytes": self._learned.limit,
-            "group_id": chosen.group_id if isinstance(chosen.group_id, str) else None,
-            "claim_check_above_bytes": self._check.inline_max_bytes if self._check else None,
-            "dead_letters": chosen.on_dead_letter is not None,
-        }
+        described = self.settings.describe()
+        if self._learned.limit is not None:
+            described["max_message_bytes"] = self._learned.limit
+        return {self._to.kind: self.queue, "fifo": self.fifo, **described}
 
     def __repr__(self) -> str:
         return f"Sink({self.queue!r}, {self._batcher!r})"
