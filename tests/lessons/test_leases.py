@@ -214,7 +214,7 @@ async def test_l5_a_handler_that_never_returns(
             return
         try:
             while not message.lease_lost:
-                await clock.sleep(60)
+                await clock.sleep(1)
             told.append(("flag", clock.monotonic() - began))
         except BaseException:
             told.append(("cancel", clock.monotonic() - began))

@@ -155,16 +155,13 @@ class Consumer:
         lease_until = since + self.ready.lease_seconds
         self.stats.received += len(messages)
         arrived: list[Delivery] = []
-        renewed: list[Delivery] = []
         for raw in messages:
             known = by_id.get(raw.message_id)
-            if known is not None and self._is_again(known, raw, lease_until):
-                renewed.append(known)
-            else:
+            if known is None or not self._is_again(known, raw, lease_until):
                 by_id[raw.message_id] = delivery = Delivery(raw, now, lease_until)
                 arrived.append(delivery)
         exits.live.update(arrived)
-        exits.extender.register(arrived + renewed, now, lease_until)
+        exits.extender.register(arrived, now, lease_until)
         self._admit(arrived)
         self.workers.wake()
 
@@ -200,6 +197,7 @@ class Consumer:
         known.raw = raw
         known.lease_until = lease_until
         known.show_lease(self._clock)
+        self.exits.extender.renewed(known)
         self.stats.received_again += 1
         _log.warning(
             "%s: message %s was received again while it is %s",

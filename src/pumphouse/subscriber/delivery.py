@@ -81,6 +81,7 @@ class Delivery(msgspec.Struct, eq=False):
     started_at: float = 0.0
     key: str | None = None  # the lane's, where order matters
     sequence: int = 0
+    due: float = 0.0  # when its lease is looked at next, where that is for this one alone
     lease: Lease | None = None  # what the handler's message shows of it
     lease_lost: bool = False  # it is over, and a handler is still at it
     given_back: bool = False  # to SQS, so whoever is still at it is not alone any more

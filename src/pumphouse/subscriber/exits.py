@@ -332,6 +332,8 @@ class Exits:
             self._bodies.forget(delivery)
 
     def on_extended(self, delivery: Delivery) -> None:
+        if delivery.lease_lost:
+            return  # too late: its handler was told, and somebody else may have it
         delivery.show_lease(self._clock)
         self.extender.renewed(delivery)
         self._room_again()

@@ -2,13 +2,14 @@
 
 Every lease is due at half of what is left of it, for slow calls to have the other half; what falls
 due at about the same time is extended together. The calls themselves are `settlement.py`'s. A lease
-that is found past its end, or at the end of the time that a message is held in all, is reported as
-lost; nothing is extended that is about to be given back.
+that is past its end, or at the end of the time that a message is held in all, is reported as lost
+then, whatever has become of its extension; nothing is extended that is about to be given back.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -34,7 +35,10 @@ MIN_ROOM = 200
 
 
 class Schedule:
-    """Due times, several deliveries each: plain code."""
+    """Due times, several deliveries each: plain code.
+
+    A delivery that was added by itself (`move`) counts only where that was done last.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Sequence[Delivery]]] = []
@@ -52,13 +56,18 @@ class Schedule:
             self._forget_the_settled()
         heapq.heappush(self._heap, (due, self._number, deliveries))
 
+    def move(self, delivery: Delivery, due: float) -> None:
+        """From now on this one is due then, and only then."""
+        delivery.due = due
+        self.add(due, (delivery,))
+
     def next_due(self) -> float | None:
         """When the earliest delivery that still matters is due."""
         heap = self._heap
         while heap:
             due, _, deliveries = heap[0]
             for delivery in deliveries:
-                if delivery.state < SETTLED:
+                if delivery.state < SETTLED and delivery.due in (0.0, due):
                     return due
             heapq.heappop(heap)
             self._held -= len(deliveries)
@@ -68,8 +77,7 @@ class Schedule:
         """Those that are settled would be kept, with their bodies, until they were due; done when
         they may be more than half."""
         kept = [
-            (due, number, [each for each in deliveries if each.live])
-            for due, number, deliveries in self._heap
+            (due, number, _still_due(deliveries, due)) for due, number, deliveries in self._heap
         ]
         self._heap = [entry for entry in kept if entry[2]]
         heapq.heapify(self._heap)
@@ -78,12 +86,16 @@ class Schedule:
 
     def take(self, until: float) -> list[Delivery]:
         """The live deliveries that are due by `until`, earliest first."""
-        due: list[Delivery] = []
+        taken: list[Delivery] = []
         while self._heap and self._heap[0][0] <= until:
-            deliveries = heapq.heappop(self._heap)[2]
+            due, _, deliveries = heapq.heappop(self._heap)
             self._held -= len(deliveries)
-            due.extend(each for each in deliveries if each.live)
-        return due
+            taken += _still_due(deliveries, due)
+        return taken
+
+
+def _still_due(deliveries: Sequence[Delivery], due: float) -> list[Delivery]:
+    return [each for each in deliveries if each.live and each.due in (0.0, due)]
 
 
 class Extender:
@@ -117,10 +129,8 @@ class Extender:
         self._arm()
 
     def renewed(self, delivery: Delivery) -> None:
-        """SQS confirmed an extension: the next one is due half a lease before the new end."""
-        due = max(self._clock.monotonic(), delivery.lease_until - self._lease / 2)
-        self._schedule.add(min(due, delivery.lease_until), (delivery,))
-        self._arm()
+        """Its lease has a new end: the next extension is due half a lease before that."""
+        self._place(delivery, delivery.lease_until - self._lease / 2)
 
     def behind(self) -> bool:
         """Whether extensions are late by more than a tenth of a lease: no time to receive more."""
@@ -132,8 +142,7 @@ class Extender:
         """SQS did not extend it, and its lease goes on: it is asked again when half of what is left
         of that is over."""
         now = self._clock.monotonic()
-        self._schedule.add(now + max(0.5, (delivery.lease_until - now) / 2), (delivery,))
-        self._arm()
+        self._place(delivery, now + max(0.5, (delivery.lease_until - now) / 2))
 
     def close(self) -> None:
         """Extend nothing any more, whatever still comes."""
@@ -141,6 +150,16 @@ class Extender:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _place(self, delivery: Delivery, due: float) -> None:
+        """Look at it then, or at its end if that is before."""
+        due = max(due, self._clock.monotonic())
+        self._schedule.move(delivery, min(due, delivery.lease_until, self._last(delivery)))
+        self._arm()
+
+    def _last(self, delivery: Delivery) -> float:
+        """Until when it may be held in all, with a second for what its end takes."""
+        return delivery.received_at + self._cap - 1
 
     def _arm(self) -> None:
         due = self._schedule.next_due()
@@ -167,14 +186,12 @@ class Extender:
         if now >= delivery.lease_until:
             self._owner.on_lease_over(delivery, "the lease ended before it could be extended")
             return
-        if not self._extend:
-            self._schedule.add(delivery.lease_until, (delivery,))
-            return
-        left = delivery.received_at + self._cap - now
-        seconds = int(min(self._lease, left))
-        if seconds >= 1 and now + seconds > delivery.lease_until:
-            self._owner.extend(delivery, seconds)
-        elif left <= 1:
+        last = self._last(delivery) if self._extend else math.inf
+        if now >= last:
             self._owner.on_lease_over(delivery, "it was held for as long as a message may be")
-        else:
-            self._schedule.add(min(delivery.lease_until, now + left - 1), (delivery,))
+            return
+        seconds = int(min(self._lease, last + 1 - now))
+        if self._extend and now + seconds > delivery.lease_until:
+            self._owner.extend(delivery, seconds)
+        # whatever becomes of that, and until it is known
+        self._schedule.move(delivery, min(delivery.lease_until, last))

@@ -135,7 +135,7 @@ class Settlement:
 
     def extend(self, delivery: Delivery, seconds: int) -> None:
         """Ask for `seconds` more from now, also while a delete is on its way."""
-        if delivery.extend_at is IDLE and delivery.intent is not RELEASE:
+        if delivery.extend_at is IDLE and _wanted(delivery, EXTEND):
             delivery.extend_at = QUEUED
             delivery.extend_seconds = seconds
             self._changes.append((delivery, EXTEND))
@@ -221,7 +221,7 @@ class Settlement:
                 if len(asked.deliveries) == MAX_BATCH_ENTRIES:
                     break
                 taken += 1
-                if delivery.live and (intent is RELEASE or delivery.intent is not RELEASE):
+                if delivery.live and _wanted(delivery, intent):
                     self._at(delivery, intent, SENDING)
                     asked.deliveries.append(delivery)
                     asked.handles.append(delivery.raw.receipt_handle)
@@ -389,6 +389,11 @@ class Settlement:
         if ticket == self._pause:
             self._pause = 0
             self._send_ready(everything=True)
+
+
+def _wanted(delivery: Delivery, intent: Intent) -> bool:
+    """Whether a change is asked for still: no lease is extended that is to end, or is over."""
+    return intent is RELEASE or not (delivery.intent is RELEASE or delivery.lease_lost)
 
 
 def _passing(error: Exception) -> bool:
