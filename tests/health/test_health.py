@@ -366,3 +366,11 @@ def test_a_port_that_is_taken_or_none_is_a_clear_error() -> None:
         HealthServer(READY, port=70_000)
     with pytest.raises(UsageError, match="can't be listened on"):
         HealthServer(READY, port=0, host="no.such.host.invalid")
+
+
+def test_one_that_is_closed_before_it_has_begun_ends_all_the_same() -> None:
+    for _ in range(20):
+        server = HealthServer(READY, port=0)
+        server.__enter__()
+        server.close()  # its thread may not run yet
+        assert not server._thread.is_alive()

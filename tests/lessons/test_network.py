@@ -183,6 +183,7 @@ SCRIPT = """
 
     loop = asyncio.new_event_loop()
     loop.run_until_complete(use("before"))
+    told, tell = os.pipe()
     child = os.fork()
     if child == 0:
         try:
@@ -192,6 +193,7 @@ SCRIPT = """
                 assert "forked" in str(error)
             else:
                 raise AssertionError("the parent's loop was used")
+            os.write(tell, b"x")
             asyncio.run(use("child"))
             async def nested():
                 await use("again")
@@ -200,6 +202,8 @@ SCRIPT = """
             os.write(1, b"child fine\\n")
         finally:
             os._exit(0)
+    os.close(tell)
+    os.read(told, 1)  # a loop that was inherited takes what arrives for the parent's own
     loop.run_until_complete(use("parent"))
     _, status = os.waitpid(child, 0)
     loop.run_until_complete(use("after"))

@@ -51,6 +51,7 @@ class HealthServer:
         self.port: int = self._listening.getsockname()[1]
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Event | None = None
+        self._closing = False
         self._open = 0
         self._thread = threading.Thread(target=self._run, name="pumphouse-health", daemon=True)
 
@@ -68,6 +69,7 @@ class HealthServer:
 
     def close(self) -> None:
         """Stop answering."""
+        self._closing = True  # for a thread that has not got so far yet
         loop, ended = self._loop, self._ended
         if loop is not None and ended is not None:
             with contextlib.suppress(RuntimeError):  # it is closed already
@@ -88,7 +90,7 @@ class HealthServer:
             self._answer, sock=self._listening, limit=MAX_REQUEST_BYTES
         )
         async with server:
-            while not self._ended.is_set():
+            while not (self._closing or self._ended.is_set()):
                 self._source.snapshot()  # it measures from one to the next
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_SECONDS):
