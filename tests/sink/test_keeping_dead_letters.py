@@ -21,7 +21,7 @@ import pytest
 from pumphouse import Topic
 from pumphouse.account import Account
 from pumphouse.clock import RealClock, VirtualClock
-from pumphouse.errors import NetworkError, RefusedError
+from pumphouse.errors import ConfigError, NetworkError, RefusedError
 from pumphouse.model import Receipt
 from pumphouse.protocol.operations import CreateQueue, SendMessageBatch
 from pumphouse.replay import replay
@@ -339,6 +339,20 @@ async def test_files_and_directories_are_for_their_owner_alone(tmp_path: Path) -
     [file] = directory.iterdir()
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (file, directory, directory.parent)]
     assert [oct(mode) for mode in modes] == ["0o600", "0o700", "0o700"]
+
+
+@pytest.mark.parametrize("kind", ["a file", "below a file", "not ours"])
+async def test_a_place_where_nothing_can_be_kept_is_told_when_the_sink_opens(
+    make: MakeSink, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "letters"
+    if kind == "not ours":
+        monkeypatch.setattr(os, "access", lambda *_: False)
+    else:
+        place.write_text("")
+    target = place / "below" if kind == "below a file" else place
+    with pytest.raises(ConfigError, match=f"on_dead_letter: nothing can be kept in {target}: "):
+        await make(on_dead_letter=target).__aenter__()
 
 
 async def test_a_long_name_is_cut_in_the_name_of_the_file(

@@ -11,6 +11,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pumphouse.errors import ConfigError
+
 MAX_FILE_BYTES = 67_108_864
 """A directory's file is followed by the next one at this size (64 MiB)."""
 
@@ -74,6 +76,22 @@ def make_directory(directory: Path) -> None:
         if not each.exists():
             with suppress(FileExistsError):
                 each.mkdir(mode=0o700)
+
+
+def check_directory(directory: Path) -> None:
+    """Make a directory, if need be, before there is anything to lose. Raises `ConfigError` where
+    nothing could be kept in it."""
+    try:
+        make_directory(directory)
+        if not directory.is_dir():
+            raise NotADirectoryError("it is no directory")
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise PermissionError("it may not be written to")
+    except OSError as error:
+        reason = error.strerror or error
+        raise ConfigError(
+            f"on_dead_letter: nothing can be kept in {directory}: {reason}"
+        ) from error
 
 
 def append(file: int, lines: bytes, *, sync: bool = True) -> None:

@@ -50,6 +50,7 @@ from pumphouse.sink.dead_letters import (
 )
 from pumphouse.sink.destination import Destination, destination_of
 from pumphouse.sink.learned import Learned
+from pumphouse.sink.letter_files import check_directory
 from pumphouse.sink.options import Settings, SinkOptions, settings
 from pumphouse.sink.outgoing import Draft, Outgoing, SendOptions, check_options, kept
 from pumphouse.sink.repeating import Repeating
@@ -358,6 +359,8 @@ class Sink:
     async def __aenter__(self) -> Self:
         if self._batcher.closing:
             raise ClosedError("the sink is closed; make a new one")
+        if isinstance(target := self.settings.on_dead_letter, Path):
+            check_directory(target)
         return self
 
     async def __aexit__(
