@@ -1,7 +1,7 @@
 """When a batch is handed to its handler: by its size, or by the time that its oldest waited.
 
-Plain code. Which messages go into it is said by `lanes.py`, what its outcomes mean by
-`behind_failures` below and by `exits.py`.
+Plain code. Which messages go into it is said by `lanes.py`, what its outcomes mean by `exits.py`,
+and by `behind_failures` below where nothing is held until it can go on.
 """
 
 from __future__ import annotations

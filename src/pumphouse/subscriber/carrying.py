@@ -21,8 +21,10 @@ from pumphouse.subscriber.outcomes import Outcome, describe
 from pumphouse.subscriber.reports import Reports
 from pumphouse.subscriber.setup import Ready
 
-Behind = Sequence[tuple[Delivery, Outcome | Stopped]]
-"""Deliveries of a batch that ran behind a head of theirs, and what came of each, in order."""
+Ran = tuple[Delivery, Outcome | Stopped]
+"""One of a batch, and what came of its handler."""
+Behind = Sequence[Ran]
+"""Those that ran behind a head of theirs, in order."""
 
 
 class Owner(Protocol):
@@ -38,10 +40,7 @@ class Owner(Protocol):
 
 
 class Carrying:
-    """The deliveries of one subscription that are being carried away.
-
-    `behind` has, by the lane of each, those of its batch that wait until it is out of the way.
-    """
+    """The deliveries of one subscription that are being carried away."""
 
     def __init__(
         self,
@@ -52,7 +51,6 @@ class Carrying:
         owner: Owner,
         tasks: asyncio.TaskGroup,
     ) -> None:
-        self.behind: dict[str, list[tuple[Delivery, Outcome | Stopped]]] = {}
         self._target = ready.dead_letter_name
         self._reports = reports
         self._owner = owner
@@ -67,20 +65,17 @@ class Carrying:
     def requests(self) -> int:
         return self._dead_letters.requests if self._dead_letters is not None else 0
 
-    def carry(self, delivery: Delivery, reason: str, *, ran: bool) -> None:
-        """Carry it away; `ran` for one that just had an attempt."""
-        if delivery.key is not None:
-            self.behind[delivery.key] = []
-        self._tasks.create_task(self._carry(delivery, reason, ran))
+    def carry(self, delivery: Delivery, reason: str, behind: Behind, *, ran: bool) -> None:
+        """Carry it away, while those in `behind` wait; `ran` for one that just had an attempt."""
+        self._tasks.create_task(self._carry(delivery, reason, behind, ran))
 
-    async def _carry(self, delivery: Delivery, reason: str, ran: bool) -> None:
+    async def _carry(self, delivery: Delivery, reason: str, behind: Behind, ran: bool) -> None:
         one_try.set(True)  # `dead_letters.py` tries again
         attempts = delivery.attempt if ran else delivery.attempt - 1
         problem = await self._send(delivery, reason, attempts)
         if not problem:
             delivery.carried = True
             self._reports.carried(delivery, self._target, attempts, reason)
-        behind = self.behind.pop(delivery.key, []) if delivery.key is not None else []
         if not delivery.live:
             self._reports.lost_while_carried(delivery)
         if problem:

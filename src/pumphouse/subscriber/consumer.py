@@ -16,7 +16,8 @@ from pumphouse.backend import Backend
 from pumphouse.clock import Clock, Timer
 from pumphouse.hooks import Hooks
 from pumphouse.protocol.operations import ReceivedMessage
-from pumphouse.subscriber.batches import BatchRule, behind_failures
+from pumphouse.subscriber.batches import BatchRule
+from pumphouse.subscriber.carrying import Ran
 from pumphouse.subscriber.delivery import RUNNING, Delivery, Intent
 from pumphouse.subscriber.events import ReceivedAgain
 from pumphouse.subscriber.exits import Exits
@@ -328,13 +329,14 @@ class Consumer:
     def _finish_batch(self, batch: list[Delivery], outcomes: list[_Result]) -> None:
         """Carry out what came of a handler for each delivery of its batch."""
         outcomes = outcomes or [STOPPED] * len(batch)
-        behind = behind_failures(batch, outcomes)
-        # what is behind a failure is back in its lane before the failure is judged
-        for delivery in (each for each, late in zip(batch, behind, strict=True) if late):
-            self.exits.behind_failure(delivery)
-        for delivery, outcome, late in zip(batch, outcomes, behind, strict=True):
-            if not late:
-                self.exits.finish_in_order(delivery, outcome)
+        by_lane: dict[str, list[Ran]] = {}
+        for delivery, outcome in zip(batch, outcomes, strict=True):
+            if delivery.key is None:
+                self.exits.finish(delivery, outcome)
+            else:
+                by_lane.setdefault(delivery.key, []).append((delivery, outcome))
+        for ran in by_lane.values():
+            self.exits.finish_lane(ran)
         self._changed()
 
     def stop_collecting(self) -> None:

@@ -117,8 +117,8 @@ class Exits:
 
     # --- after a handler ------------------------------------------------------------------------
 
-    def finish(self, delivery: Delivery, outcome: Outcome | Stopped) -> None:
-        """Carry out what came of a handler."""
+    def finish(self, delivery: Delivery, outcome: Outcome | Stopped, behind: Behind = ()) -> None:
+        """Carry out what came of a handler; `behind` waits while it is carried away."""
         if delivery.restored is not None:
             delivery.restored = None
         del self.at_work[delivery]
@@ -133,7 +133,7 @@ class Exits:
         elif isinstance(outcome, Drop) and not delivery.lease_lost:
             self._stats.dropped += 1
         else:
-            self._not_done(delivery, outcome)
+            self._not_done(delivery, outcome, behind)
             return
         if self._monotonic() >= delivery.lease_until or delivery.lease_lost:
             self._report_lost(delivery, "the handler took longer than the lease")
@@ -144,7 +144,7 @@ class Exits:
         if delivery.key is not None:
             self.lanes.done(delivery)
 
-    def _not_done(self, delivery: Delivery, outcome: Outcome | Stopped) -> None:
+    def _not_done(self, delivery: Delivery, outcome: Outcome | Stopped, behind: Behind) -> None:
         if self._was_lost(delivery):
             return
         if isinstance(outcome, Retry):
@@ -153,39 +153,59 @@ class Exits:
         elif isinstance(outcome, Reject):
             self._stats.rejected += 1
             self.attempts.ran(delivery.message_id)
-            self.carry(delivery, outcome.reason or "rejected")
+            self.carry(delivery, outcome.reason or "rejected", behind)
         else:
             self._stats.stopped += 1
             self._give_back_group(delivery, 0)
             self.release(delivery, unrun=True)
             self.lanes.done(delivery)
 
-    def finish_in_order(self, delivery: Delivery, outcome: Outcome | Stopped) -> None:
-        """`finish`, for one of a batch: behind one that is being carried away nothing is carried
-        out before that is out of the way."""
-        if delivery.key is not None and delivery.key in self._carrying.behind:
-            self._carrying.behind[delivery.key].append((delivery, outcome))
-        else:
+    def finish_lane(self, ran: Behind) -> None:
+        """`finish`, for those of a batch that are of one lane, in order and up to the first that is
+        not done: its lane goes on there, and none behind it is deleted, whatever came of it."""
+        for place, (delivery, outcome) in enumerate(ran):
+            behind = ran[place + 1 :]
+            if isinstance(outcome, Ack):
+                self.finish(delivery, outcome)
+                continue
+            lost = self._is_lost(delivery)
+            if isinstance(outcome, Drop) and not lost:
+                self.finish(delivery, outcome)
+                continue
+            if isinstance(outcome, Reject) and not lost:
+                self.finish(delivery, outcome, behind)  # which waits until it is out of the way
+                return
+            self._put_back(behind, lost=lost)  # before it is judged, as its group may go with it
             self.finish(delivery, outcome)
+            return
 
-    def behind_failure(self, delivery: Delivery) -> None:
-        """A delivery of a batch that ran behind one of its group that failed: it comes again, and
-        that it ran was no attempt, as it is not what failed."""
-        delivery.restored = None
-        del self.at_work[delivery]
-        if delivery.state is not RUNNING or self._was_lost(delivery):
-            return
-        if self.stopping:  # nobody takes anything from its lane any more
-            self.release(delivery)
-            self.lanes.done(delivery)
-            return
-        delivery.move(WAITING)
-        delivery.move(HELD)
-        self.lanes.again(delivery)
+    def _put_back(self, behind: Behind, *, lost: bool) -> None:
+        """Deliveries of a batch that ran behind one of their lane that is not done: they come
+        again, and that they ran was no attempt, as they are not what failed. Behind one whose lease
+        is lost nothing waits here, as it may be with somebody else: from there on they are given
+        back."""
+        for delivery, _ in behind:
+            delivery.restored = None
+            del self.at_work[delivery]
+            if delivery.state is not RUNNING or self._was_lost(delivery):
+                lost = True
+            elif lost or self.stopping:  # then nobody takes anything from its lane any more
+                self.release(delivery, unrun=True)
+                self.lanes.done(delivery)
+            else:
+                delivery.move(WAITING)
+                delivery.move(HELD)
+                self.lanes.again(delivery)
+
+    def _is_lost(self, delivery: Delivery) -> bool:
+        """Whether the lease is over of one that a handler had, which is counted once."""
+        if not delivery.lease_lost and self._monotonic() >= delivery.lease_until:
+            self.on_lease_over(delivery, "the handler took longer than the lease")
+        return delivery.lease_lost
 
     def _was_lost(self, delivery: Delivery) -> bool:
-        """Whether the lease was lost, and counted, while a handler had it: that is its end here."""
-        if not delivery.lease_lost:
+        """Whether the lease was lost while a handler had it: that is its end here."""
+        if not self._is_lost(delivery):
             return False
         self._end(delivery, LOST)
         self.lanes.done(delivery)
@@ -269,11 +289,13 @@ class Exits:
 
     # --- to the dead-letter queue ---------------------------------------------------------------
 
-    def carry(self, delivery: Delivery, reason: str, *, ran: bool = True) -> None:
-        """To the dead-letter queue; the lane stays taken until it is there. `ran` for one that just
-        had an attempt."""
+    def carry(
+        self, delivery: Delivery, reason: str, behind: Behind = (), *, ran: bool = True
+    ) -> None:
+        """To the dead-letter queue; the lane stays taken until it is there, and what ran `behind`
+        it in its batch waits. `ran` for one that just had an attempt."""
         delivery.move(SETTLING)
-        self._carrying.carry(delivery, reason, ran=ran)
+        self._carrying.carry(delivery, reason, behind, ran=ran)
 
     def on_carried(self, delivery: Delivery, behind: Behind) -> None:
         if delivery.live:
@@ -281,15 +303,13 @@ class Exits:
         else:
             self.attempts.done_unconfirmed(delivery.message_id, carried=True)
         self.lanes.done(delivery)
-        for each, outcome in behind:
-            self.finish_in_order(each, outcome)
+        self.finish_lane(behind)
         self._changed()
 
     def on_not_carried(
         self, delivery: Delivery, behind: Behind, problem: str, *, ran: bool
     ) -> None:
-        for each, _ in behind:
-            self.behind_failure(each)
+        self._put_back(behind, lost=not delivery.live)
         if delivery.live:
             delay = max(
                 delay_after(self._subscription.retry, delivery.attempt),
@@ -326,8 +346,11 @@ class Exits:
         self._end(delivery, SETTLED)
 
     def _forget(self, delivery: Delivery) -> None:
-        """It is deleted for certain."""
-        self.attempts.forget(delivery.message_id)
+        """It is deleted for certain. Where it came again meanwhile that is not to be run."""
+        if self.by_id.get(delivery.message_id, delivery) is delivery:
+            self.attempts.forget(delivery.message_id)
+        else:
+            self.attempts.done_unconfirmed(delivery.message_id)
         if self._bodies is not None:
             self._bodies.forget(delivery)
 
@@ -378,9 +401,10 @@ class Exits:
             self.attempts.ran(delivery.message_id)  # now, as it may come again while this one runs
             self._report_lost(delivery, reason)
             cancel = self._subscription.on_lease_lost == "cancel" and not self._subscription.batch
-            if cancel:
+            task = self.at_work.get(delivery)
+            if cancel and task is not None:
                 delivery.stop_reason = reason
-                self.at_work[delivery].cancel()
+                task.cancel()
         elif delivery.state is WAITING:
             self.in_place.end(delivery)
             self.lose(delivery, reason)
