@@ -10,8 +10,9 @@ from hypothesis import settings
 from pumphouse.account import Account
 from pumphouse.clock import VirtualClock
 
-# How long an example takes is the load of the machine, and no property of the code.
-settings.register_profile("suite", deadline=None)
+# How long an example takes is the load of the machine, and no property of the code. Examples are
+# other ones in each run, so that few of them in many runs are as good as many in one.
+settings.register_profile("suite", deadline=None, max_examples=50)
 settings.load_profile("suite")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -87,7 +87,7 @@ def test_the_view_is_as_it_was_recorded(name: str, width: int) -> None:
 
 @pytest.mark.parametrize("name", STATES)
 def test_no_line_is_longer_than_the_terminal_at_any_width(name: str) -> None:
-    for width in range(20, 201):
+    for width in (*range(20, 110), *range(110, 201, 9)):  # every one up to where all is shown
         for height in (0, 5, 24):
             lines = view(STATES[name], width, height, waiting_every=5)
             assert max(line.cell_len for line in lines) <= width

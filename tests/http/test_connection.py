@@ -86,7 +86,7 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 @given(st.sampled_from(WHOLE), st.lists(st.integers(0, 300), max_size=20))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_an_answer_may_be_split_at_any_byte(data: bytes, cuts: list[int]) -> None:
     async def main() -> None:
         made, _, owner = connection()
@@ -136,7 +136,7 @@ pieces_of_http = st.sampled_from(
 @example(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 30_000, [], "eof")
 @example(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 5000, [], "eof")
 @example(b"HTTP/1.1 100 Continue\r\n\r\n" * 5000, [], "time")
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_arrives_ends_as_an_answer_or_a_declared_failure(
     data: bytes, cuts: list[int], end: str
 ) -> None:

@@ -78,7 +78,7 @@ def by_botocore(
     region=st.sampled_from(["eu-west-1", "cn-north-1", "us-gov-west-1"]),
     service=st.sampled_from(["sqs", "sns", "s3x"]),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_it_signs_as_botocore_does(
     method, scheme, host, port, path, query, headers, body, secret, token, region, service
 ) -> None:

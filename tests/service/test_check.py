@@ -1034,7 +1034,7 @@ def test_whatever_is_declared_is_checked_and_nothing_changed(app: App, refused: 
 REFUSED_AT_THE_START = {"PH101", "PH102", "PH204", "PH206", "PH305", "PH401", "PH402"}
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     made=st.sets(st.sampled_from(["orders", "spent", "other", "shipped", "news"])).map(sorted),
     leads_to=st.sampled_from(["", "spent", "other"]),

@@ -23,7 +23,7 @@ LIMITS = Limits(
 
 
 @pytest.mark.parametrize("exclusive", [True, False])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_every_entry_leaves_once_and_in_order_whatever_happens(exclusive: bool, seed: int) -> None:
     rng = random.Random(seed)

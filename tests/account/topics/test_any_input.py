@@ -212,7 +212,7 @@ class Setting:
         await self.account.aclose()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(TOPIC_CHANGE, min_size=1, max_size=4), st.booleans())
 def test_any_attribute_of_a_topic(changes: list[tuple[str, str]], fifo: bool) -> None:
     async def play() -> None:
@@ -231,7 +231,7 @@ def test_any_attribute_of_a_topic(changes: list[tuple[str, str]], fifo: bool) ->
     asyncio.run(play())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(SUBSCRIPTION_CHANGE, min_size=1, max_size=4), st.booleans())
 def test_any_attribute_of_a_subscription(changes: list[tuple[str, str]], fifo: bool) -> None:
     async def play() -> None:
@@ -246,7 +246,7 @@ def test_any_attribute_of_a_subscription(changes: list[tuple[str, str]], fifo: b
     asyncio.run(play())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     TEXTS | VALUES.map(lambda value: json.dumps({"default": "d", "sqs": value})),
     st.none() | st.text(max_size=5),

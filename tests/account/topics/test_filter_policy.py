@@ -212,7 +212,7 @@ _POLICIES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(_POLICIES, _BODIES)
 def test_a_compiled_policy_says_what_the_slow_one_says(policy: Any, body: Any) -> None:
     try:
@@ -223,7 +223,7 @@ def test_a_compiled_policy_says_what_the_slow_one_says(policy: Any, body: Any) -
     assert compiled.accepts(MessageView(json.dumps(body), None)) is slow(policy, body)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.dictionaries(_NAMES, _CONDITIONS, min_size=1, max_size=3),
     st.dictionaries(
@@ -434,7 +434,7 @@ def test_a_number_in_any_notation(number: str) -> None:
     assert not policy.accepts(MessageView('{"a":1001}', None))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     st.lists(
         st.sampled_from(
