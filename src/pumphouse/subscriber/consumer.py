@@ -77,6 +77,7 @@ class Consumer:
             else None
         )
         self._batch_timer: Timer | None = None
+        self._gathers_since = 0.0  # when there was last room for more, after there was none
         self.exits = Exits(subscription, ready, backend, clock, hooks, stats, tasks, self._changed)
         self._lanes = self.exits.lanes
         self._records = self.exits.attempts.records  # what is remembered of messages: often nothing
@@ -257,7 +258,8 @@ class Consumer:
             if self._its_turn is not None and not self._its_turn():
                 break
             now = self._clock.monotonic()
-            if wait := rule.wait(now, lanes.available, lanes.first_came):
+            since = max(lanes.first_came, self._gathers_since)
+            if wait := rule.wait(now, lanes.available, since):
                 if self._batch_timer is None:
                     self._batch_timer = self._clock.call_later(wait, self._batch_due)
                 break
@@ -328,6 +330,10 @@ class Consumer:
 
     def _finish_batch(self, batch: list[Delivery], outcomes: list[_Result]) -> None:
         """Carry out what came of a handler for each delivery of its batch."""
+        if self._queue.extend and self.workers.all_busy and not self.pump.open_receives:
+            # there was no room, and so what waits may be the first few of a batch: it gathers from
+            # now on, where its lease lasts for that
+            self._gathers_since = self._monotonic()
         outcomes = outcomes or [STOPPED] * len(batch)
         by_lane: dict[str, list[Ran]] = {}
         for delivery, outcome in zip(batch, outcomes, strict=True):

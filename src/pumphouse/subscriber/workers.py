@@ -40,6 +40,10 @@ class Workers(Generic[J, R]):
         self._closed = False
         self._context = contextvars.copy_context()
 
+    @property
+    def all_busy(self) -> bool:
+        return len(self._tasks) >= self.size and not self._idle
+
     def wake(self) -> None:
         if self._waking:
             return
