@@ -1,10 +1,11 @@
 """A seeded simulation of the runtime: random handlers, faults, stops and restarts, on virtual time.
 
-Two services at a time read all queues, over a backend that throttles, loses answers, fails single
-entries, expires receipt handles and is slow; queues are deleted and made again; services are
-stopped in the middle and started anew. `simulate(seed, …)` runs it and checks, while it runs, that
-nothing is handled after its confirmed delete and that no message of a FIFO group starts before all
-that were sent before it are done; and at the end that nothing is lost, no lease and no task left.
+Two services at a time read all queues, some of them in batches, over a backend that throttles,
+loses answers, fails single entries, expires receipt handles, is slow and lets visibility changes
+hang for longer than a lease; queues are deleted and made again; services are stopped in the middle
+and started anew. `simulate(seed, …)` runs it and checks, while it runs, that no service handles
+a message after its own confirmed delete, and that no message of a FIFO group starts before all that
+were sent before it are done; and at the end that nothing is lost, no lease and no task left.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import asyncio
 import logging
 import random
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+from pumphouse import backoff
 from pumphouse.account import Account
 from pumphouse.app import App
 from pumphouse.backoff import RetryPolicy
@@ -34,11 +37,12 @@ from pumphouse.protocol.operations import (
     SendMessageBatch,
     SendMessageBatchRequestEntry,
 )
-from pumphouse.subscriber.outcomes import Drop, Reject, Retry
+from pumphouse.subscriber.outcomes import Drop, Outcome, Reject, Retry
 from pumphouse.subscriber.queue import Queue
 
 ATTEMPTS = 4
-GROUPS = 40
+BATCHES = ((None, 0.0), (10, 0.0), (3, 0.0), (40, 1.0))
+"""Sizes and windows: of two queues each, a standard and a FIFO one, in turn."""
 TROUBLE = (ReceiveMessage, DeleteMessageBatch, ChangeMessageVisibilityBatch, SendMessage)
 _RETRY = RetryPolicy(base_seconds=0.5, cap_seconds=20, max_attempts=None, budget_seconds=None)
 
@@ -54,11 +58,11 @@ class World:
     calm: bool = False  # no more faults: it is to come to rest
     ids: dict[str, str] = field(default_factory=dict)  # message id: body
     by_handle: dict[str, str] = field(default_factory=dict)  # receipt handle: message id
-    deleted: set[str] = field(default_factory=set)  # bodies whose delete was confirmed
+    # bodies whose delete was confirmed, and to whom: somebody else may have such a one already
+    deleted: set[tuple[str, Troubled]] = field(default_factory=set)
     done: Counter[str] = field(default_factory=Counter)  # bodies, by successful runs
     runs: Counter[str] = field(default_factory=Counter)
     dead: set[str] = field(default_factory=set)
-    taken_away: set[str] = field(default_factory=set)  # bodies whose lease was cut short unseen
     gone: set[str] = field(default_factory=set)  # lost with a queue that was deleted
     sent: dict[str, list[str]] = field(default_factory=dict)  # bodies by queue
     order: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # bodies by group
@@ -108,6 +112,11 @@ class Troubled:
         if drawn < 0.06:
             world.faults["slow"] += 1
             await world.clock.sleep(rng.uniform(0.05, 3))
+        if isinstance(operation, ChangeMessageVisibilityBatch) and rng.random() < 0.02:
+            world.faults["hangs"] += 1
+            await world.clock.sleep(rng.uniform(5, 60))
+            if rng.random() < 0.5:
+                raise OutcomeUnknownError("nothing arrived")
         entries = getattr(operation, "entries", ())
         if entries and drawn > 0.97:
             return await self._in_part(operation)
@@ -142,12 +151,11 @@ class Troubled:
                 if not world.calm and world.rng.random() < 0.002:
                     world.faults["handle expired"] += 1
                     world.account.faults.expire_handle(message.receipt_handle)
-                    world.taken_away.add(world.ids[message.message_id])
         elif isinstance(operation, DeleteMessageBatch):
             handles = {entry.id: entry.receipt_handle for entry in operation.entries}
             for done in answer.successful:
                 body = world.ids[world.by_handle[handles[done.id]]]
-                world.deleted.add(body)
+                world.deleted.add((body, self))
                 if not world.settled(body):
                     world.complain(f"{body} was deleted and never handled")
         elif isinstance(operation, SendMessage) and "dead" in operation.queue_url:
@@ -158,13 +166,13 @@ class Troubled:
         """Nothing to give back."""
 
 
-def service(world: World, names: list[str], drain_seconds: float) -> App:
+def service(world: World, names: list[str], backend: Troubled, drain_seconds: float) -> App:
     """An app that reads all queues, with a handler that behaves as each message's body draws."""
     app = App(drain_seconds=drain_seconds)
     clock = world.clock
 
     async def handle(body: str, message: Message) -> Any:
-        started(world, body, message)
+        started(world, backend, body, message)
         rng = random.Random(f"{world.seed}/{body}")
         kind, run = rng.random(), world.runs[body]
         if kind < 0.90:
@@ -198,23 +206,77 @@ def service(world: World, names: list[str], drain_seconds: float) -> App:
         world.done[body] += 1
         return None
 
+    async def handle_batch(bodies: list[str], messages: list[Message]) -> list[Outcome | None]:
+        for number, (body, message) in enumerate(zip(bodies, messages, strict=True)):
+            started(world, backend, body, message, before=bodies[:number])
+        kind = world.rng.random()
+        if kind < 0.3:
+            await clock.sleep(world.rng.uniform(0, 0.05))
+        elif kind < 0.36:
+            await clock.sleep(world.rng.uniform(1, 40))
+        elif kind < 0.37:
+            await clock.sleep(1e9)
+        elif kind < 0.375:
+            raise SystemExit(1)
+        elif kind < 0.38:
+            raise asyncio.CancelledError
+        elif kind < 0.39:
+            raise RuntimeError("all of it")
+        outcomes = [one_of_batch(world, body) for body in bodies]
+        stuck: set[str] = set()  # groups that go on at a message before
+        for body, message, outcome in zip(bodies, messages, outcomes, strict=True):
+            group = message.group_id
+            if group in stuck:
+                continue
+            if outcome is None or (isinstance(outcome, Drop) and not message.lease_lost):
+                world.done[body] += 1
+            elif group is not None and (not isinstance(outcome, Reject) or message.lease_lost):
+                stuck.add(group)
+        return outcomes
+
     for name in names:
         fifo = name.endswith(".fifo")
+        batch, window = how_batched(name)
         app.subscriber(
             Queue(name, visibility_timeout=20, create_if_missing=True),
-            concurrency=16,
+            batch=batch,
+            batch_window=window,
+            concurrency=4 if batch else 16,
             timeout=60,
             retry=_RETRY,
             max_attempts=ATTEMPTS,
             dead_letter=Queue("dead.fifo" if fifo else "dead", create_if_missing=True),
-        )(handle)
+        )(handle_batch if batch else handle)
     return app
 
 
-def started(world: World, body: str, message: Message) -> None:
-    """Check what must hold when a handler starts."""
+def how_batched(name: str) -> tuple[int | None, float]:
+    number = int(name.removesuffix(".fifo").removeprefix("q"))
+    return BATCHES[number // 2 % len(BATCHES)]
+
+
+def one_of_batch(world: World, body: str) -> Any:
+    """What comes of one message of a batch, as its body draws."""
+    rng = random.Random(f"{world.seed}/{body}")
+    kind, run = rng.random(), world.runs[body]
+    if kind < 0.87:
+        return None
+    if kind < 0.93:
+        return RuntimeError("fails at first") if run <= rng.choice((1, 1, 2)) else None
+    if kind < 0.97:
+        counts = rng.random() < 0.5
+        return Retry(after=rng.choice((0, 1, 50)), counts=counts) if run <= 1 else None
+    if kind < 0.985:
+        return Reject("as drawn")
+    return Drop("as drawn") if kind < 0.995 else RuntimeError("poison")
+
+
+def started(
+    world: World, backend: Troubled, body: str, message: Message, before: Collection[str] = ()
+) -> None:
+    """Check what must hold when a handler starts; `before` it has those in its batch."""
     world.runs[body] += 1
-    if body in world.deleted and body not in world.taken_away:
+    if (body, backend) in world.deleted:
         world.complain(f"{body} is handled after its confirmed delete")
     if message.group_id is None:
         return
@@ -224,20 +286,22 @@ def started(world: World, body: str, message: Message) -> None:
     while at < len(order) and world.settled(order[at]):
         at += 1
     world.reached[group] = at
-    if place > at:
-        world.complain(f"{body} starts before {order[at]} of its group is done")
+    early = [each for each in order[at:place] if not world.settled(each) and each not in before]
+    if early:
+        world.complain(f"{body} starts before {early[0]} of its group is done")
 
 
 async def feed(world: World, name: str, messages: int, seconds: float) -> None:
     """Send a queue's messages over a stretch of time."""
     rng = world.rng
     fifo = name.endswith(".fifo")
+    groups = 4 if how_batched(name)[0] else 40
     number = 0
     while number < messages:
         entries, bodies = [], []
         for _ in range(min(10, messages - number)):
             body = f"{name}#{number}"
-            group = f"g{rng.randrange(GROUPS)}" if fifo else None
+            group = f"g{rng.randrange(groups)}" if fifo else None
             entries.append(
                 SendMessageBatchRequestEntry(
                     str(len(entries)),
@@ -269,8 +333,9 @@ async def feed(world: World, name: str, messages: int, seconds: float) -> None:
 async def serve(world: World, names: list[str], until: asyncio.Event) -> None:
     """Services that are stopped in the middle, again and again, gently or not."""
     while not until.is_set():
-        app = service(world, names, drain_seconds=world.rng.choice((0.0, 1.0, 5.0, 30.0)))
-        async with app.running(Troubled(world)) as running:
+        backend = Troubled(world)
+        app = service(world, names, backend, drain_seconds=world.rng.choice((0.0, 1.0, 5.0, 30.0)))
+        async with app.running(backend) as running:
             waiter = asyncio.ensure_future(until.wait())
             timer = asyncio.ensure_future(world.clock.sleep(world.rng.uniform(20, 200)))
             await asyncio.wait({waiter, timer}, return_when=asyncio.FIRST_COMPLETED)
@@ -317,6 +382,7 @@ async def simulate(
 
 
 async def _simulate(seed: int, queues: int, messages: int, seconds: float) -> World:
+    backoff._shared.seed(seed)  # the delays too, to be replayed
     clock = VirtualClock()
     account = Account(clock=clock, ledger_room=0, sixty_second_rules=False)
     world = World(seed, random.Random(seed), clock, account)
