@@ -14,6 +14,7 @@ from pumphouse.http.endpoint import Configuration, Endpoint, check_endpoint_url,
 from pumphouse.protocol.operations import ListMessageMoveTasks, ListQueues, SendMessage
 from support.aws_settings import aws_files  # noqa: F401
 from support.fault_server import FaultServer
+from support.one_answer import OneAnswer
 
 pytestmark = pytest.mark.usefixtures("aws_files")
 KEYS = Keys("AKIDEXAMPLE", "secret")
@@ -219,3 +220,33 @@ async def test_no_region_is_told_before_anything_is_sent() -> None:
     async with HttpBackend(credentials=KEYS) as backend:
         with pytest.raises(ConfigError, match="AWS_REGION"):
             await backend.execute(ListQueues())
+
+
+@pytest.mark.parametrize("source", ["environment", "queue"])
+@pytest.mark.parametrize(
+    "region", ["us-east-1\r\nX-Evil: 1", "us-east-1\n", " us-east-1", "us/east", "us-east-1,x"]
+)
+async def test_what_is_no_region_is_never_signed_for_wherever_it_comes_from(
+    monkeypatch: pytest.MonkeyPatch, region: str, source: str
+) -> None:
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    if source == "environment":
+        monkeypatch.setenv("AWS_DEFAULT_REGION", region)
+    arn = f"arn:aws:sqs:{region}:000000000000:q"
+    operation = ListQueues() if source == "environment" else ListMessageMoveTasks(arn)
+    async with OneAnswer(200, b"{}") as server:
+        backend = HttpBackend(endpoint_url=server.url, credentials=Keys("AKID", "secret"))
+        with pytest.raises(UsageError, match="can't be one"):
+            await backend.execute(operation)
+        await backend.aclose()
+        assert not server.requests
+
+
+def test_an_old_name_of_a_fips_endpoint_is_signed_as_its_region(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "fips-us-east-1")
+    configuration = configured(endpoint_url="http://127.0.0.1:1")
+    assert configuration.endpoint("sqs", "")[0].region == "us-east-1"

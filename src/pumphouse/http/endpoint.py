@@ -90,6 +90,11 @@ def check_region(region: str) -> str:
     return region
 
 
+def without_fips(region: str) -> str:
+    """The region of an old name for its FIPS endpoint, which is what requests are signed for."""
+    return region.replace("fips-", "").replace("-fips", "")
+
+
 @lru_cache(maxsize=4096)
 def region_hint(reference: str) -> str:
     """The region that a queue URL or an ARN names, or ""."""
@@ -191,7 +196,8 @@ class Configuration:
             if url:
                 origin = check_endpoint_url(url)
                 own = self.region() or region_of_host(origin.host)
-                return Endpoint(service, url, own or hint or FALLBACK_REGION), bool(own)
+                region = without_fips(check_region(own or hint or FALLBACK_REGION))
+                return Endpoint(service, url, region), bool(own)
             if (region := self.region()) is not None:
                 return self._at(service, region), True
             if not hint:
@@ -233,7 +239,7 @@ class Configuration:
 
     def _at(self, service: str, region: str) -> Endpoint:
         """The endpoint that botocore's rules make for a region (`fips-…` ones are old names)."""
-        plain = check_region(region).replace("fips-", "").replace("-fips", "")
+        plain = without_fips(check_region(region))
         fips = plain != region or self._is_on("use_fips_endpoint")
         dual_stack = self._is_on("use_dualstack_endpoint")
         ordinary = _ORDINARY.fullmatch(plain) and not (fips or dual_stack)
