@@ -70,6 +70,7 @@ class Running:
         self._lifespans = lifespans
         self._outlet: Outlet | None = None
         self._up = False
+        self._stopped = False  # every subscription, each message settled
         self._over = False
         self._runners: WeakSet[Runner] = WeakSet()
         self._stop = asyncio.Event()
@@ -121,6 +122,7 @@ class Running:
         if self._stop.is_set():
             self._harder.set()
             for consumer in self.consumers:
+                consumer.exits.settlement.give_back()
                 consumer.quiet.set()
             if not self._started.done():
                 self._supervisor.cancel()  # nothing is held yet
@@ -205,18 +207,20 @@ class Running:
                         await self._start_consumers(tasks, stack)
                     self._up = True
                     self._started.set_result(None)
-                    try:
-                        await self._stop.wait()
-                    except asyncio.CancelledError as error:
-                        if not _open(tasks):  # a bug of ours: a task failed, all are cancelled
-                            for consumer in self.consumers:
-                                consumer.workers.cancel()
-                            raise
-                        # the loop is being closed, with all its tasks: time to give everything back
-                        cancelled = error
-                        self.request_stop()
-                        self.request_stop()
-                    await self._stop_consumers()
+                    while not self._stopped:
+                        try:
+                            await self._stop.wait()
+                            await self._stop_consumers()
+                        except asyncio.CancelledError as error:
+                            if not _open(tasks):  # a bug of ours: a task failed, all are cancelled
+                                for consumer in self.consumers:
+                                    consumer.workers.cancel()
+                                raise
+                            # the loop is being closed, with all its tasks, those of a stop as well:
+                            # a new one gives everything back
+                            cancelled = error
+                            self.request_stop()
+                            self.request_stop()
             if cancelled is not None:
                 raise cancelled
         except BaseException as error:
@@ -315,6 +319,7 @@ class Running:
         async with asyncio.TaskGroup() as stops:
             for consumer in self.consumers:
                 stops.create_task(stop(consumer, self.clock, self._drain_seconds, self._harder))
+        self._stopped = True
 
     def _subscription_ended(self) -> None:
         if all(consumer.pump.ended for consumer in self.consumers):

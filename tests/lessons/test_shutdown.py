@@ -11,8 +11,10 @@ from pumphouse.account import Account
 from pumphouse.app import App
 from pumphouse.clock import VirtualClock
 from pumphouse.errors import ClosedError
+from pumphouse.model import Message
 from pumphouse.protocol.operations import ReceiveMessage
-from support.service import EntryFaults, deleted, make_queue, make_redrive, receives, send
+from pumphouse.subscriber.outcomes import Retry
+from support.service import EntryFaults, changes, deleted, make_queue, make_redrive, receives, send
 
 
 class LikeAws(EntryFaults):
@@ -197,6 +199,119 @@ async def test_s2_a_released_message_keeps_its_attempts(
     assert done == ["job"]
     assert not account.sent("dead")
     assert account.queue("dead").visible == 0
+
+
+@pytest.mark.parametrize("lease", [6, 600])
+@pytest.mark.parametrize("kind", ["q", "q.fifo"])
+async def test_s2_a_stop_costs_one_receive_over_a_network_too(
+    account: Account, clock: VirtualClock, kind: str, lease: int
+) -> None:
+    """What is given back is not received by the poll that is still open. With ten stops neither the
+    message that was run is buried, nor the one behind it."""
+    fifo = kind.endswith(".fifo")
+    dead = "dead.fifo" if fifo else "dead"
+    url = await make_queue(account, kind, VisibilityTimeout=str(lease))
+    await make_queue(account, dead)
+    for body in ("A1", "A2"):
+        await send(account, url, body, group="A" if fifo else None)
+    counts: list[int] = []
+    for _ in range(10):
+        app = App(drain_seconds=1)
+
+        @app.subscriber(kind, max_attempts=1, dead_letter=dead, concurrency=2)
+        async def handle(message: Message) -> None:
+            counts.append(message.receive_count)
+            await clock.sleep(1_000)
+
+        leave = asyncio.Event()
+
+        async def service(app: App = app, leave: asyncio.Event = leave) -> None:
+            async with app.running(LikeAws(account)) as running:
+                await leave.wait()
+            assert running.consumers[0].stats.leases_lost == 0
+
+        task = asyncio.create_task(service())
+        await clock.advance(5)
+        leave.set()
+        await clock.advance(20)
+        assert task.done()
+        await task
+        assert account.queue(kind).visible == 2  # no lease is waited out
+    each = 1 if fifo else 2
+    assert counts == [count for count in range(1, 11) for _ in range(each)]
+    assert receives(account) == {"A1": 10, "A2": 10}
+    assert not account.sent(dead)
+    assert account.queue(dead).visible == 0
+
+
+async def test_s2_a_second_request_gives_back_at_once_what_the_first_kept(
+    account: Account, clock: VirtualClock
+) -> None:
+    url = await make_queue(account, "q.fifo", VisibilityTimeout="600")
+    for body in ("one", "two"):
+        await send(account, url, body, group="A")
+    app = App()
+
+    @app.subscriber("q.fifo")
+    async def handle(body: str) -> Retry:
+        return Retry(after=100)
+
+    asked: list[Any] = []
+
+    async def service() -> None:
+        async with app.running(LikeAws(account)) as running:
+            asked.append(running.request_stop)
+            await running.stopped()
+
+    task = asyncio.create_task(service())
+    await clock.advance(1)
+    asked[0]()
+    await clock.advance(1)
+    assert changes(account) == []
+    asked[0]()
+    await clock.advance(0.1)
+    assert sorted(seconds for _, _, seconds in changes(account)) == [0, 98]
+    await clock.advance(20)
+    assert task.done()
+    assert len(changes(account)) == 2
+
+
+@pytest.mark.parametrize("draining", [False, True])
+async def test_s1_a_loop_that_is_closed_gives_everything_back(
+    account: Account, clock: VirtualClock, *, draining: bool
+) -> None:
+    """Every task is cancelled once and then waited for, as `asyncio.run` does at its end."""
+    url = await make_queue(account, "q", VisibilityTimeout="600")
+    for body in ("one", "two", "three"):
+        await send(account, url, body)
+    app = App(drain_seconds=100)
+    runs: list[str] = []
+
+    @app.subscriber("q", concurrency=2)
+    async def handle(body: str) -> None:
+        runs.append(body)
+        await clock.sleep(10_000)
+
+    async def service() -> None:
+        async with app.running(LikeAws(account)):
+            await asyncio.Event().wait()
+
+    before = asyncio.all_tasks()
+    task = asyncio.create_task(service())
+    await clock.advance(1)
+    if draining:
+        task.cancel()
+        await clock.advance(1)
+    all_tasks = asyncio.all_tasks() - before
+    for each in all_tasks:
+        each.cancel()
+    closing = asyncio.gather(*all_tasks, return_exceptions=True)
+    await clock.advance(1)
+    assert closing.done()
+    assert asyncio.all_tasks() == before
+    assert task.cancelled()
+    assert len(runs) == 2
+    assert account.queue("q").visible == 3
 
 
 async def test_s2_a_second_request_cancels_at_once_and_still_releases(

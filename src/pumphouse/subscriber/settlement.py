@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from functools import partial
+from math import ceil
 from typing import NamedTuple, Protocol
 
 from pumphouse import settling
@@ -115,6 +116,7 @@ class Settlement:
         self._pause = 0  # the batch for whose next try all deletes wait
         self._resting: dict[int, tuple[Timer, list[tuple[Delivery, Intent]]]] = {}
         self._tickets = 0
+        self._kept: list[tuple[Delivery, float]] | None = None  # and when they are to be visible
 
     def delete(self, delivery: Delivery) -> None:
         """Ask for a delete."""
@@ -128,10 +130,27 @@ class Settlement:
 
     def release(self, delivery: Delivery, seconds: int = 0) -> None:
         """Ask for it to be visible again in `seconds`, unless it is to be deleted."""
-        if delivery.intent is not DELETE:
+        if delivery.intent is DELETE:
+            return
+        if self._kept is not None:
+            self._kept.append((delivery, self._clock.monotonic() + seconds))
+        else:
             delivery.intent = RELEASE
             delivery.intent_seconds = seconds
             self._settle_next(delivery)
+
+    def keep(self) -> None:
+        """Release nothing until `give_back`; leases are extended meanwhile."""
+        if self._kept is None:
+            self._kept = []
+
+    def give_back(self) -> None:
+        """Release what was kept, and from now on at once."""
+        kept, self._kept = self._kept or [], None
+        now = self._clock.monotonic()
+        for delivery, visible_at in kept:
+            if delivery.live:
+                self.release(delivery, max(0, ceil(visible_at - now)))
 
     def extend(self, delivery: Delivery, seconds: int) -> None:
         """Ask for `seconds` more from now, also while a delete is on its way."""

@@ -1,8 +1,9 @@
 """Stopping one subscription without losing anything.
 
-In order: no new polls; what waits is given back; what runs gets its time, then is cancelled and
-given back; open polls end, and what they bring is given back; every settlement is confirmed. Leases
-are kept until the last of it.
+In order: no new polls; what runs gets its time, and is then cancelled; open polls end; what waited,
+what was cancelled and what the polls brought is given back; every settlement is confirmed. Leases
+are kept until the last of it. Nothing is given back while a poll is open, which would receive it:
+that would cost a message a second receive of its queue's limit.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ _log = logging.getLogger("pumphouse.subscriber")
 async def stop(
     consumer: Consumer, clock: Clock, drain_seconds: float, harder: asyncio.Event
 ) -> None:
-    """Stop a subscription; `harder` cancels the handlers at once."""
+    """Stop a subscription; `harder` cancels the handlers at once. Where it was cancelled itself,
+    another call goes on with it."""
     exits = consumer.exits
     exits.stopping = True
+    if consumer.subscription.queue.extend and not harder.is_set():  # so no lease ends meanwhile
+        exits.settlement.keep()
     consumer.pump.stop()
     consumer.stop_collecting()
     exits.release_waiting()
@@ -76,6 +80,7 @@ async def _polls_closed(consumer: Consumer, clock: Clock) -> None:
             await consumer.pump.closed()
     except TimeoutError:
         _log.error("%s: a receive is still open after %g s", consumer.name, limit)
+    consumer.exits.settlement.give_back()
 
 
 async def _until(
