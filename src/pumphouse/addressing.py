@@ -31,8 +31,8 @@ from pumphouse.protocol.sns_operations import ListTopics
 def check_queue(queue: str) -> str:
     """The reference as it will be used: a name's forbidden characters become `-`.
 
-    Raises `UsageError` for an empty reference, a name that is too long, a broken ARN, or a URL with
-    a user or a password in it, which are not repeated.
+    Raises `UsageError` for an empty reference, a name that is too long or nothing but `.fifo`, a
+    broken ARN, or a URL with a user or a password in it, which are not repeated.
     """
     if not isinstance(queue, str) or not queue.strip():
         raise UsageError("a queue needs a name, a URL or an ARN")
@@ -48,6 +48,8 @@ def check_queue(queue: str) -> str:
             raise UsageError(str(error)) from None
         return queue
     name = safe_queue_name(queue)
+    if name == FIFO_SUFFIX:
+        raise UsageError(f"the queue name {queue!r} is empty before {FIFO_SUFFIX}")
     if not is_queue_name(name):
         raise UsageError(f"the queue name {queue!r} is longer than the 80 characters of SQS")
     return name

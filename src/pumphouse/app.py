@@ -18,6 +18,8 @@ from pumphouse.clock import Clock, RealClock, VirtualClock
 from pumphouse.errors import ClosedError, UsageError
 from pumphouse.health.monitor import health_of
 from pumphouse.hooks import Hooks
+from pumphouse.lifespans import Lifespan as Lifespan
+from pumphouse.lifespans import check_lifespan
 from pumphouse.router import Registry
 from pumphouse.running import Running, StoppedWhileStarting
 from pumphouse.subscriber.chain import Middleware
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from pumphouse.sink import Sink
 
 DRAIN_SECONDS = 20.0
-Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
 
 
 class App(Registry):
@@ -90,7 +91,9 @@ class App(Registry):
         self.middleware = tuple(middleware)
         self.state = AppState()
         self._overrides = Overrides()
-        self._lifespans: list[Lifespan] = [lifespan] if lifespan else []
+        self._lifespans: list[Lifespan] = []
+        if lifespan is not None:
+            self.lifespan(lifespan)
         self.sns_verifier = sns_verifier
         self._clock = clock
         self._running: Running | None = None
@@ -104,7 +107,11 @@ class App(Registry):
         return self._clock
 
     def lifespan(self, function: Lifespan) -> Lifespan:
-        """Register an async context manager (a function of the app) around the app's run."""
+        """Register an async context manager (a function of the app) around the app's run.
+
+        Raises `UsageError` for a function that can't make one.
+        """
+        check_lifespan(function)
         self._lifespans.append(function)
         return function
 

@@ -17,6 +17,7 @@ from pumphouse.addressing import QueueUrls, Topic
 from pumphouse.backend import Backend
 from pumphouse.clock import Clock, RealClock, wait_and_move
 from pumphouse.errors import ClosedError
+from pumphouse.lifespans import Lifespan, enterable
 from pumphouse.notifications.reading import Reading
 from pumphouse.notifications.signatures import Verifier
 from pumphouse.outlet import Outlet
@@ -30,7 +31,7 @@ from pumphouse.subscriber.subscription import Subscription
 from pumphouse.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from pumphouse.app import App, Lifespan
+    from pumphouse.app import App
     from pumphouse.sink import Sink
 
 _BROKEN_OFF = "the app was stopped before it had started"
@@ -247,7 +248,7 @@ class Running:
         self.app.dependency_overrides.watch(self._bind)
         stack.callback(self.app.dependency_overrides.watch, None)
         for lifespan in self._lifespans:
-            await stack.enter_async_context(lifespan(self.app))
+            await stack.enter_async_context(enterable(lifespan, self.app))
         for subscription in self.app.subscriptions:
             # what a handler asks for and nobody has put is told before any request
             subscription.plan.bind(self.app, None)

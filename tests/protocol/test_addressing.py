@@ -39,6 +39,8 @@ def test_references(queue: str, checked: str) -> None:
         ("  ", "needs a name"),
         (None, "needs a name"),
         ("x" * 81, "longer than the 80"),
+        (".fifo", r"'\.fifo' is empty before \.fifo"),
+        ("x" * 76 + ".fifo", "longer than the 80"),
         ("arn:aws:sns:eu-west-1:123456789012:topic", "not the ARN"),
     ],
 )

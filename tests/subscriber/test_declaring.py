@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -231,3 +233,50 @@ def test_a_decorator_without_its_queue_says_how_it_is_written() -> None:
         App().subscriber(handle)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"not int$"):
         App().subscriber(3)  # type: ignore[arg-type]
+
+
+async def _coroutine(app: App) -> None: ...
+
+
+async def _async_generator(app: App) -> AsyncIterator[None]:
+    yield
+
+
+def _generator(app: App) -> Iterator[None]:
+    yield
+
+
+@pytest.mark.parametrize(
+    ("lifespan", "says"),
+    [
+        (_coroutine, "_coroutine makes no async context manager: it is a coroutine function"),
+        (_async_generator, "it is an async generator; .* @asynccontextmanager"),
+        (_generator, "it is a generator that is not async"),
+        (
+            asynccontextmanager(_async_generator)(App()),
+            "it is one itself, and no function of the app",
+        ),
+        (3, "lifespan 3 .* no function, but int"),
+    ],
+)
+def test_a_lifespan_that_is_no_context_manager_is_refused(lifespan: Any, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        App(lifespan=lifespan)
+    with pytest.raises(UsageError, match=says):
+        App().lifespan(lifespan)
+
+
+@pytest.mark.parametrize(
+    ("lifespan", "gave"),
+    [
+        (lambda app: _coroutine(app), "coroutine"),
+        (lambda app: None, "NoneType"),
+        (contextmanager(_generator), "_GeneratorContextManager"),
+    ],
+)
+async def test_a_lifespan_that_gives_no_context_manager_is_told_at_the_start(
+    account: Account, lifespan: Any, gave: str
+) -> None:
+    with pytest.raises(UsageError, match=f"it gave {gave}; .* @asynccontextmanager"):
+        async with App(lifespan=lifespan).running(account):
+            pass
