@@ -1,14 +1,17 @@
 """Sending the dead letters of a directory again: `replay`.
 
 Each letter is sent once more, on purpose: with a replay id, so that a FIFO queue stores it although
-it has seen its id. The replay id is the letter's own, so that a replay that was killed and started
-again doubles nothing that a FIFO queue still remembers; what was stored is noted beside the file as
-it goes, too (`replay_file.py`). Letters that fail again, or are left out, stay in their file; those
-of which nobody knows any more whether they are stored stay as `unknown`.
+it has seen its id. That a letter leaves is noted beside the file, and what came of it
+(`replay_file.py`). Where a replay was killed between the two, nobody knows whether the letter is
+stored: it is `unknown` from then on. But its replay id is its own, so that a FIFO queue recognises
+it for five minutes: within them it is sent there again, and doubles nothing. Letters that fail
+again, or are left out, stay in their file.
 """
 
 from __future__ import annotations
 
+import hashlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,12 +28,21 @@ from pumphouse.errors import (
     UsageError,
 )
 from pumphouse.model import Receipt
-from pumphouse.replay_file import ReplayFile, files_at, key_of
+from pumphouse.protocol.names import FIFO_SUFFIX
+from pumphouse.replay_file import Left, ReplayFile, files_at, key_of
 from pumphouse.sink.chains import in_order
 from pumphouse.sink.letter import KINDS, DeadLetterLine
 
 SendLetter = Callable[[DeadLetterLine, str], Awaitable[Receipt]]
 """Sends a letter; the text is its replay id."""
+
+_RECOGNISED_SECONDS = 180
+"""How long after a letter was sent it may be sent to a FIFO queue again, which recognises it for
+300 seconds: a try, and what it waits for, may take the rest."""
+
+
+class _LeftOutError(PumphouseError):
+    """A letter that may be stored, and was not to be sent for that."""
 
 
 class _Job(NamedTuple):
@@ -66,20 +78,28 @@ async def replay(
     window: int = 256,
     progress: Callable[[Replayed], object] | None = None,
     stop: Callable[[], bool] = lambda: False,
+    elsewhere: str | None = None,
+    ready: Callable[[DeadLetterLine], Awaitable[object]] | None = None,
+    now: Callable[[], float] = time.time,
 ) -> Replayed:
     """Send the letters of a file, or of every `.jsonl` file of a directory, oldest file first.
 
     `kinds` names the failures that are wanted; None wants all but `unknown`, whose messages may be
-    in the queue already and are sent only with `unknown=True`, or where `kinds` names them. Letters of one group are sent in
-    their order, and once one has failed the rest of its group stays where it is. Once `stop()` says
-    so no more is sent; what is under way is awaited, and all else stays.
+    in the queue already and are sent only with `unknown=True`, or where `kinds` names them. Letters
+    of one group are sent in their order, and once one has failed the rest of its group stays where
+    it is; on a FIFO queue also once one that may be stored is left out. Once `stop()` says so no
+    more is sent; what is under way is awaited, and all else stays. `elsewhere` names the queue or
+    topic that `send` takes instead of the letters' own. `ready` is awaited before a letter counts
+    as one that leaves, and may raise why it can't; `now` tells Unix seconds.
 
     Raises `UsageError` for a path that is not there, a kind that no failure has, and a file that
     is being replayed already or written to for seconds; `OSError` when what is stored can't be
-    noted, after what is under way, and `PumphouseError` when a letter is sent twice for that.
+    noted, after what is under way, and `PumphouseError` when a letter that is stored counts as
+    unknown for that.
     """
     check(path, kinds)
-    run = _Replay(send, _wanted(kinds, unknown), replay_id, window, progress, stop)
+    wanted = _wanted(kinds, unknown)
+    run = _Replay(send, wanted, replay_id, window, progress, stop, elsewhere, ready, now)
     for file in await to_thread.run_sync(files_at, path):
         if not stop():
             await run.file(file)
@@ -110,6 +130,9 @@ class _Replay:
         window: int,
         progress: Callable[[Replayed], object] | None,
         stop: Callable[[], bool],
+        elsewhere: str | None,
+        ready: Callable[[DeadLetterLine], Awaitable[object]] | None,
+        now: Callable[[], float],
     ) -> None:
         self.done = Replayed()
         self._send = send
@@ -118,6 +141,9 @@ class _Replay:
         self._window = window
         self._progress = progress
         self._stop = stop
+        self._elsewhere = elsewhere
+        self._ready = ready
+        self._now = now
         self._trouble: OSError | None = None
         self._unnoted = 0  # letters that are stored, which only this process knows
         self._broken: dict[str, PumphouseError] = {}  # groups that have failed, in any file
@@ -143,7 +169,7 @@ class _Replay:
                 raise
             raise PumphouseError(
                 f"{file} could not be put back ({error}); letters of it that were stored and could "
-                f"not be noted, and that the next replay sends once more: {self._unnoted}"
+                f"not be noted, and that the next replay takes for unknown: {self._unnoted}"
             ) from error
         finally:
             opened.close()
@@ -174,30 +200,67 @@ class _Replay:
                     continue
                 if letter.key is None:
                     letter.key = key_of(line)
-                kind = "unknown" if opened.is_unknown(number) else letter.kind
-                if self._wanted(kind):
-                    yield _Job(number, letter)
+                job = _Job(number, letter)
+                kind = self._kind(opened, job)
+                if self._wanted(kind) or (kind == "unknown" and self._fifo(letter)):
+                    yield job  # a FIFO queue's that is left out holds up its group
                 else:
                     self.done.skipped += 1
                     self.done.doubtful += kind == "unknown"
+
+    def _kind(self, opened: ReplayFile, job: _Job) -> str:
+        """How a letter failed; `unknown` where a replay that was killed may have stored it, but not
+        while a FIFO queue would recognise it."""
+        if opened.is_unknown(job.number):
+            return "unknown"
+        if (left := opened.left(job.number)) is None:
+            return job.letter.kind
+        recognised = (
+            self._fifo(job.letter)
+            and left.as_what == self._leaves(job.letter).as_what
+            and 0 <= self._now() - left.at < _RECOGNISED_SECONDS
+        )
+        return job.letter.kind if recognised else "unknown"
+
+    def _where(self, letter: DeadLetterLine) -> str:
+        return self._elsewhere or letter.queue
+
+    def _fifo(self, letter: DeadLetterLine) -> bool:
+        return self._where(letter).endswith(FIFO_SUFFIX)
+
+    def _id(self, letter: DeadLetterLine) -> str:
+        return self._replay_id or (letter.key or "")[:16]
+
+    def _leaves(self, letter: DeadLetterLine) -> Left:
+        as_what = f"{self._where(letter)} {self._id(letter)}"
+        return Left(int(self._now()), hashlib.sha256(as_what.encode()).hexdigest()[:16])
 
     async def _one(self, opened: ReplayFile, job: _Job) -> Receipt:
         if self._stopped:
             raise NotSentError("not sent: interrupted")
         if (before := self._broken.get(_chain(job) or "")) is not None:
             raise NotSentError(f"not sent: a letter before it in its group failed ({before})")
+        if self._ready is not None:
+            await self._ready(job.letter)
+        if not self._wanted(self._kind(opened, job)):
+            raise _LeftOutError("it may be stored already, and was left out")
+        if not self._noted(lambda: opened.note_leaving(job.number, self._leaves(job.letter))):
+            raise NotSentError("not sent: it could not be noted")
         try:
-            receipt = await self._send(job.letter, self._replay_id or (job.letter.key or "")[:16])
+            receipt = await self._send(job.letter, self._id(job.letter))
         except OutcomeUnknownError:
-            self._noted(opened.note_unknown, job)
+            self._noted(lambda: opened.note_unknown(job.number))
             raise
-        if not self._noted(opened.note, job):
+        except PumphouseError:
+            self._noted(lambda: opened.note_failed(job.number))
+            raise
+        if not self._noted(lambda: opened.note(job.number)):
             self._unnoted += 1
         return receipt
 
-    def _noted(self, note: Callable[[int], None], job: _Job) -> bool:
+    def _noted(self, note: Callable[[], None]) -> bool:
         try:
-            note(job.number)
+            note()
         except OSError as error:
             self._trouble = self._trouble or error
             return False
@@ -206,14 +269,21 @@ class _Replay:
     def _settled(self, opened: ReplayFile, job: _Job, outcome: Receipt | PumphouseError) -> None:
         if not isinstance(outcome, PumphouseError):
             self.done.stored += 1
+        elif isinstance(outcome, _LeftOutError):
+            self.done.skipped += 1
+            self.done.doubtful += 1
+            self._break(job, outcome)
         elif self._stopped and isinstance(outcome, NotSentError | ClosedError):
             self.done.unsent += 1
         else:
             self.done.failed.append((opened.file, job.number, str(outcome)))
-            if (chain := _chain(job)) is not None:
-                self._broken.setdefault(chain, outcome)
+            self._break(job, outcome)
         if self._progress is not None:
             self._progress(self.done)
+
+    def _break(self, job: _Job, why: PumphouseError) -> None:
+        if (chain := _chain(job)) is not None:
+            self._broken.setdefault(chain, why)
 
 
 def _chain(job: _Job) -> str | None:

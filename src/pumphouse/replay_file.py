@@ -1,20 +1,23 @@
 """A file of dead letters under replay: taken, noted line by line, and what is left put back.
 
 `X.jsonl` is called `X.jsonl.replaying` meanwhile, so that whoever writes letters goes on in another
-file. Beside it, `X.jsonl.done` has the numbers of the lines that are done: whoever holds its lock
-is the one who replays, and a replay that was killed goes on from it. At the end the lines that are
-left are in `X.jsonl.rest`, and come back under the first name; where somebody has made such a file
-in the meantime, under one beside it. Nothing is ever written over.
+file. Beside it, `X.jsonl.done` has a note of each line that leaves and of what came of it: whoever
+holds its lock is the one who replays, and a replay that was killed goes on from it; what had left,
+and of which nothing more is known, may be stored. At the end the lines that are left are in
+`X.jsonl.rest`, and come back under the first name; where somebody has made such a file in the
+meantime, under one beside it. Nothing is ever written over.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -28,7 +31,10 @@ MAX_LINE_BYTES = 16_777_216
 
 _AT_ONCE_BYTES = 1_048_576
 _WRITER_SECONDS = 5.0
-_UNKNOWN = "?"  # after the number of a line that may be stored
+
+_NOTE = re.compile(r"([0-9]{1,15})(?:([?!])|>([0-9]{1,15}) (\S+))?")
+"""The number of a line that is done; with `?` of one that may be stored, with `!` of one that has
+left and is not, with `>` of one that leaves: when (Unix seconds), and where as what."""
 
 
 def files_at(path: Path) -> list[Path]:
@@ -64,6 +70,13 @@ def _first_name(path: Path) -> Path:
     return path
 
 
+class Left(NamedTuple):
+    """That a line was sent: when (Unix seconds), and a word for where it went and as what."""
+
+    at: int
+    as_what: str
+
+
 class ReplayFile:
     """A file that is being replayed by this process; raises `UsageError` where another one does."""
 
@@ -74,6 +87,8 @@ class ReplayFile:
         self.notes = file.with_name(file.name + NOTES)
         self._done: set[int] = set()
         self._unknown: set[int] = set()
+        self._sent: dict[int, Left] = {}  # by a replay that was killed
+        self._leaving: set[int] = set()
         self._noting = open_private(self.notes)
         try:
             if not try_lock(self._noting) or not is_at(self.notes, self._noting):
@@ -124,9 +139,17 @@ class ReplayFile:
         whole = found.rpartition(b"\n")[0]
         os.ftruncate(self._noting, len(whole) + 1 if whole else 0)
         for note in whole.decode(errors="replace").split("\n"):
-            number = note.removesuffix(_UNKNOWN)
-            if number.isdecimal():
-                (self._unknown if number != note else self._done).add(int(number))
+            if (of := _NOTE.fullmatch(note)) is None:
+                continue
+            number, outcome, at, as_what = int(of[1]), of[2], of[3], of[4]
+            if at:
+                self._sent.setdefault(number, Left(int(at), as_what))
+                continue
+            if outcome == "?":
+                self._unknown.add(number)
+            elif outcome is None:
+                self._done.add(number)
+            self._sent.pop(number, None)
 
     # --- reading ----------------------------------------------------------------------------
 
@@ -151,15 +174,29 @@ class ReplayFile:
 
     # --- noting -----------------------------------------------------------------------------
 
+    def note_leaving(self, number: int, left: Left) -> None:
+        """A line is about to be sent. Raises `OSError` when that can't be written down, and then
+        it must not be."""
+        if number not in self._sent:  # the first time counts
+            self._append(f"{number}>{left.at} {left.as_what}\n")
+            self._leaving.add(number)
+
     def note(self, number: int) -> None:
         """A line is done. Raises `OSError` when that can't be written down; it is known anyway."""
         self._done.add(number)
+        self._leaving.discard(number)
+        self._sent.pop(number, None)
         self._append(f"{number}\n")
 
     def note_unknown(self, number: int) -> None:
         """A line may be stored."""
         self._unknown.add(number)
-        self._append(f"{number}{_UNKNOWN}\n")
+        self._append(f"{number}?\n")
+
+    def note_failed(self, number: int) -> None:
+        """A line has been sent and is not stored, unless by an earlier replay."""
+        if number in self._leaving:
+            self._append(f"{number}!\n")
 
     def _append(self, note: str) -> None:
         try:
@@ -169,6 +206,10 @@ class ReplayFile:
 
     def is_unknown(self, number: int) -> bool:
         return number in self._unknown
+
+    def left(self, number: int) -> Left | None:
+        """When a replay that was killed had sent a line, where nothing else is known of it."""
+        return self._sent.get(number)
 
     # --- the end ----------------------------------------------------------------------------
 
@@ -197,7 +238,7 @@ class ReplayFile:
 
     def _left(self, number: int, line: bytes) -> bytes:
         """A line as it stays: one that may be stored by now says so."""
-        if number not in self._unknown:
+        if number not in self._unknown and number not in self._sent:
             return line
         letter = msgspec.json.decode(line)
         letter |= {"kind": "unknown", "key": letter.get("key") or key_of(line)}

@@ -8,6 +8,7 @@ import fcntl
 import json
 import signal
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,15 +136,15 @@ async def test_a_link_is_replayed_where_it_points_to(tmp_path: Path, name: str) 
 async def test_the_same_command_goes_on_with_a_file_that_was_not_finished(
     tmp_path: Path, name: str
 ) -> None:
-    await _kill(_write(tmp_path / "refused.jsonl", _letter("0"), _letter("1")))
+    await _kill(_write(tmp_path / "refused.jsonl", *(_letter(n, "orders.fifo") for n in "01")))
     assert (await replay(tmp_path / name, _stored)).stored == 2
     assert _kept(tmp_path) == []
 
 
 async def test_a_new_file_beside_one_that_was_not_finished_comes_after_it(tmp_path: Path) -> None:
-    file = _write(tmp_path / "refused.jsonl", _letter("0"), _letter("1"))
+    file = _write(tmp_path / "refused.jsonl", *(_letter(n, "orders.fifo") for n in "01"))
     await _kill(file)
-    _write(file, _letter("2"))
+    _write(file, _letter("2", "orders.fifo"))
     sent: list[str] = []
 
     async def send(letter: DeadLetterLine, replay_id: str) -> Receipt:
@@ -175,7 +176,7 @@ async def test_a_crash_after_the_rest_was_put_back_doubles_nothing(
 
 @pytest.mark.parametrize("cut", [b"1", b"1\n2"])
 async def test_a_note_that_was_cut_off_is_no_note(tmp_path: Path, cut: bytes) -> None:
-    file = _write(tmp_path / "x.jsonl", *(_letter(str(n)) for n in range(23)))
+    file = _write(tmp_path / "x.jsonl", *(_letter(str(n), "orders.fifo") for n in range(23)))
     await _kill(file)
     (tmp_path / "x.jsonl.done").write_bytes(cut)
     await _kill(file)
@@ -274,18 +275,131 @@ async def test_a_rest_that_can_not_be_written_leaves_everything_for_the_next_tim
     assert _kept(tmp_path) == []
 
 
-async def test_letters_that_will_be_sent_twice_are_told(
+async def test_letters_that_are_stored_and_could_not_be_noted_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(replay_file, "append", full)
+    async def send(letter: DeadLetterLine, replay_id: str) -> Receipt:
+        monkeypatch.setattr(replay_file, "append", full)
+        return RECEIPT
+
     _write(tmp_path / "x.jsonl", *(_letter(str(n)) for n in range(9)))
-    with pytest.raises(PumphouseError, match="the next replay sends once more: 1"):
-        await replay(tmp_path, _stored, window=2)
+    with pytest.raises(PumphouseError, match="the next replay takes for unknown: 1"):
+        await replay(tmp_path, send, window=2)
+    monkeypatch.undo()
+    done = await replay(tmp_path, _stored)
+    assert (done.stored, done.doubtful) == (8, 1)
+
+
+async def test_nothing_is_sent_that_can_not_be_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    _write(tmp_path / "x.jsonl", *(_letter(str(n)) for n in range(9)))
+    monkeypatch.setattr(replay_file, "append", full)
+    with pytest.raises(OSError, match="No space left"):
+        await replay(tmp_path, _killed, window=2)
     monkeypatch.undo()
     assert (await replay(tmp_path, _stored)).stored == 9
+
+
+# --- what had left when a replay was killed -----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("queue", "later", "options", "stored"),
+    [
+        ("orders", 1, {}, 0),
+        ("orders", 1, {"unknown": True}, 1),
+        ("orders", 1, {"kinds": ["refused"]}, 0),
+        ("orders", 1, {"kinds": ["unknown"]}, 1),
+        ("orders.fifo", 1, {}, 1),
+        ("orders.fifo", 179, {}, 1),
+        ("orders.fifo", 180, {}, 0),  # a try could reach the queue when it has forgotten
+        ("orders.fifo", -1, {}, 0),  # a clock that was put back tells nothing
+        ("orders.fifo", 9_999, {"unknown": True}, 1),
+        ("orders.fifo", 1, {"replay_id": "another"}, 0),
+        ("orders.fifo", 1, {"elsewhere": "another.fifo"}, 0),
+        ("orders", 1, {"elsewhere": "another.fifo"}, 0),
+    ],
+)
+async def test_a_letter_in_flight_at_a_kill_is_sent_again_only_where_it_is_recognised(
+    tmp_path: Path, queue: str, later: float, options: dict[str, Any], stored: int
+) -> None:
+    file = _write(tmp_path / "x.jsonl", _letter("0", queue))
+    with pytest.raises(BaseExceptionGroup):
+        await replay(file, _killed, now=lambda: 1_000)
+    done = await replay(file, _stored, now=lambda: 1_000 + later, **options)
+    assert (done.stored, done.doubtful) == (stored, 1 - stored)
+    assert _kept(tmp_path) == ["0"] * (1 - stored)
+    if not stored:  # and it says so itself from then on
+        assert json.loads(file.read_text())["kind"] == "unknown"
+
+
+async def test_the_first_time_counts_for_a_letter_that_left_twice(tmp_path: Path) -> None:
+    file = _write(tmp_path / "x.jsonl", _letter("0", "orders.fifo"))
+    for at in (1_000, 1_170):
+        with pytest.raises(BaseExceptionGroup):
+            await replay(file, _killed, now=lambda: at)  # noqa: B023 - it is called at once
+    assert (await replay(file, _stored, now=lambda: 1_181)).doubtful == 1
+
+
+async def test_a_letter_that_failed_before_a_kill_is_not_in_doubt(tmp_path: Path) -> None:
+    file = _write(tmp_path / "x.jsonl", _letter("refused"), _letter("in flight"))
+
+    async def send(letter: DeadLetterLine, replay_id: str) -> Receipt:
+        return await (_refused if letter.body == "refused" else _killed)(letter, replay_id)
+
+    with pytest.raises(BaseExceptionGroup):
+        await replay(file, send, window=1)
+    assert (await replay(file, _refused)).doubtful == 1  # which it stays, whatever is refused now
+    assert [json.loads(line)["kind"] for line in file.read_text().splitlines()] == [
+        "refused",
+        "unknown",
+    ]
+
+
+async def test_a_letter_that_waits_for_its_queue_has_not_left(tmp_path: Path) -> None:
+    file = _write(tmp_path / "x.jsonl", _letter("0"))
+
+    async def killed(_: DeadLetterLine) -> None:
+        raise _Killed
+
+    with pytest.raises(BaseExceptionGroup):
+        await replay(file, _stored, ready=killed)
+    assert (await replay(file, _stored)).stored == 1
+
+
+@pytest.mark.parametrize("elsewhere", [None, "orders", "there.fifo"])
+async def test_what_may_be_stored_holds_up_its_group_on_a_fifo_queue(
+    tmp_path: Path, elsewhere: str | None
+) -> None:
+    letters = [
+        _letter(f"{group}{n}", "orders.fifo", group_id=group) for n in (0, 1) for group in "gh"
+    ]
+    letters[0] = replace(letters[0], kind="unknown")
+    _write(tmp_path / "1.jsonl", *letters)
+    _write(tmp_path / "2.jsonl", _letter("g2", "orders.fifo", group_id="g"))
+    sent: list[str] = []
+
+    async def send(letter: DeadLetterLine, replay_id: str) -> Receipt:
+        sent.append(letter.body)
+        return RECEIPT
+
+    done = await replay(tmp_path, send, elsewhere=elsewhere)
+    assert (done.skipped, done.doubtful) == (1, 1)
+    if elsewhere == "orders":  # where there is no order to be kept
+        assert (sent, done.failed) == (["h0", "h1", "g1", "g2"], [])
+        return
+    assert sent == ["h0", "h1"]
+    assert len(done.failed) == 2
+    assert all("before it in its group" in reason for *_, reason in done.failed)
+    await replay(tmp_path, send, elsewhere=elsewhere, unknown=True)
+    assert sent == ["h0", "h1", "g0", "g1", "g2"]
 
 
 # --- which letters, and as what -----------------------------------------------------------------

@@ -134,6 +134,8 @@ async def replay_letters(
                 replay_id=options.replay_id,
                 progress=lambda done: show(done.stored + len(done.failed)),
                 stop=lambda: bool(signals.received) or destinations.no_credentials is not None,
+                elsewhere=options.queue,
+                ready=lambda letter: destinations.sink(elsewhere or letter.destination),
             )
         finally:
             await destinations.aclose()
