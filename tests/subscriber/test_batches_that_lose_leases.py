@@ -3,6 +3,8 @@ and what was done here is not run here once more."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import Any, Literal
 
 import pytest
@@ -168,3 +170,36 @@ async def test_what_was_done_is_not_run_again_where_it_waits_already(
         assert not consumer.exits.attempts.records  # and nothing is remembered for ever
     assert [bodies for _, bodies in runs] == [["m0"], ["m1"]]
     assert account.queue(queue).visible == account.queue(queue).in_flight == 0
+
+
+async def test_a_batch_that_ends_after_it_was_given_back_leaves_nothing_at_work(
+    account: Account, clock: VirtualClock
+) -> None:
+    """A handler that a stop can't end: what came of it counts for nothing."""
+    await make_queue(account, "dead.fifo")
+    url = await make_queue(account, "q.fifo")
+    for body in ("m0", "m1", "m2"):
+        await send(account, url, body, "A")
+    app = App(drain_seconds=0)
+
+    @app.subscriber("q.fifo", batch=10, max_attempts=5, dead_letter="dead.fifo")
+    async def handle(batch: list[str]) -> Any:
+        ends = clock.monotonic() + 40
+        while clock.monotonic() < ends:
+            with contextlib.suppress(asyncio.CancelledError):
+                await clock.sleep(ends - clock.monotonic())
+        return [Reject("no"), None, None]
+
+    async with app.running(account) as running:
+        await clock.advance(1)
+        (consumer,) = running.consumers
+        running.request_stop()
+        stopped = asyncio.create_task(running.drain())
+        await clock.advance(20)
+        assert account.queue("q.fifo").visible == 3
+        assert len(consumer.exits.at_work) == 3
+        await clock.advance(60)
+        assert not consumer.exits.at_work
+        await stopped
+    assert account.queue("q.fifo").visible == 3
+    assert account.sent("dead.fifo") == []

@@ -164,14 +164,11 @@ class Exits:
         """`finish`, for those of a batch that are of one lane, in order and up to the first that is
         not done: its lane goes on there, and none behind it is deleted, whatever came of it."""
         for place, (delivery, outcome) in enumerate(ran):
+            lost = delivery.state is not RUNNING or self._is_lost(delivery)
+            if isinstance(outcome, Ack) or (isinstance(outcome, Drop) and not lost):
+                self.finish(delivery, outcome)
+                continue
             behind = ran[place + 1 :]
-            if isinstance(outcome, Ack):
-                self.finish(delivery, outcome)
-                continue
-            lost = self._is_lost(delivery)
-            if isinstance(outcome, Drop) and not lost:
-                self.finish(delivery, outcome)
-                continue
             if isinstance(outcome, Reject) and not lost:
                 self.finish(delivery, outcome, behind)  # which waits until it is out of the way
                 return
@@ -355,10 +352,9 @@ class Exits:
             self._bodies.forget(delivery)
 
     def on_extended(self, delivery: Delivery) -> None:
-        if delivery.lease_lost:
-            return  # too late: its handler was told, and somebody else may have it
-        delivery.show_lease(self._clock)
-        self.extender.renewed(delivery)
+        if not delivery.lease_lost:  # or it is too late, and somebody else may have it
+            delivery.show_lease(self._clock)
+            self.extender.renewed(delivery)
         self._room_again()
 
     def on_refused(self, delivery: Delivery, intent: Intent, error: Exception) -> None:
