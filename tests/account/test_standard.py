@@ -7,7 +7,7 @@ import pytest
 from pumphouse.account import Account
 from pumphouse.clock import VirtualClock
 from pumphouse.errors import OverLimit, ReceiptHandleIsInvalid, RefusedError
-from pumphouse.protocol.operations import PurgeQueue
+from pumphouse.protocol.operations import CreateQueue, PurgeQueue, ReceiveMessage, SendMessage
 from support.a_queue import AQueue
 
 
@@ -30,6 +30,30 @@ async def test_a_message_goes_through_its_states(account: Account, clock: Virtua
     assert again.receipt_handle != message.receipt_handle
     await queue.delete(again)
     assert await queue.counts() == (0, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["q", "q.fifo"])
+async def test_what_a_queue_holds_is_told_by_the_clock(
+    account: Account, clock: VirtualClock, name: str
+) -> None:
+    """Right at any time, without an operation that looks at it first."""
+    fifo = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
+    attributes = {**fifo, "DelaySeconds": "5", "MessageRetentionPeriod": "60"}
+    url = (await account.execute(CreateQueue(name, attributes))).queue_url
+    group = "g" if fifo else None
+    await account.execute(
+        SendMessage(url, "x", message_group_id=group, message_deduplication_id=group)
+    )
+    queue = account.queue(name)
+    assert (queue.delayed, queue.visible, queue.in_flight) == (1, 0, 0)
+    await clock.advance(5)
+    assert (queue.visible, queue.delayed, queue.in_flight) == (1, 0, 0)
+    await account.execute(ReceiveMessage(url, visibility_timeout=30))
+    assert (queue.visible, queue.delayed, queue.in_flight) == (0, 0, 1)
+    await clock.advance(30)
+    assert (queue.in_flight, queue.visible, queue.delayed) == (0, 1, 0)
+    await clock.advance(30)
+    assert (queue.visible, queue.in_flight, queue.delayed) == (0, 0, 0)
 
 
 async def test_order_is_kept_and_a_returned_message_goes_behind(account: Account) -> None:

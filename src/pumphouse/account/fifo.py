@@ -71,7 +71,7 @@ class FifoQueue(Queue):
 
     def _show(self, message: Message) -> None:
         message.state = VISIBLE
-        self.visible += 1
+        self._visible += 1
         group = self.groups[message.group_id or ""]
         if not group.ready and group.messages[0] is message:
             self._look_at(group)

@@ -35,17 +35,18 @@ class Queue(ABC):
     __slots__ = (
         "_ages",
         "_changes",
+        "_delayed",
         "_delays",
         "_handle_prefix",
         "_handles",
+        "_in_flight",
         "_leases",
         "_serial",
+        "_visible",
         "clock",
         "created_at",
-        "delayed",
         "deleted",
         "expired_handles",
-        "in_flight",
         "messages",
         "modified_at",
         "move_to_dead_letters",
@@ -55,7 +56,6 @@ class Queue(ABC):
         "settings",
         "tags",
         "url",
-        "visible",
     )
 
     is_fifo = False
@@ -78,7 +78,7 @@ class Queue(ABC):
         self.deleted = False
         self.purged = -inf
         self.messages: dict[int, Message] = {}
-        self.visible = self.delayed = self.in_flight = 0
+        self._visible = self._delayed = self._in_flight = 0
         # Shaped like AWS's: opaque, and not safe in a URL or in XML without quoting.
         self._handle_prefix = "AQEB" + b64encode(secrets.token_bytes(24)).decode() + "/+"
         self.expired_handles: set[str] = set()
@@ -96,13 +96,31 @@ class Queue(ABC):
 
     # --- what is in it --------------------------------------------------------------------------
 
+    @property
+    def visible(self) -> int:
+        """How many messages may be received now."""
+        self.settle(self.clock.monotonic())
+        return self._visible
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages are leased now."""
+        self.settle(self.clock.monotonic())
+        return self._in_flight
+
+    @property
+    def delayed(self) -> int:
+        """How many messages are not visible yet, as they were sent with a delay."""
+        self.settle(self.clock.monotonic())
+        return self._delayed
+
     def settle(self, now: float) -> None:
         """Carry out what fell due up to `now`: delays, leases and retention."""
         delays, leases = self._delays, self._leases
         while delays.next_due <= now:
             message = delays.pop()
             if message.state is DELAYED and message.due <= now:
-                self.delayed -= 1
+                self._delayed -= 1
                 self._show(message)
         while leases.next_due <= now:
             message = leases.pop()
@@ -125,7 +143,7 @@ class Queue(ABC):
         if delay_seconds > 0:
             message.state = DELAYED
             message.due = now + delay_seconds
-            self.delayed += 1
+            self._delayed += 1
             self._delays.push(message.due, message)
         else:
             self._show(message)
@@ -136,9 +154,9 @@ class Queue(ABC):
         if state is IN_FLIGHT:
             self._release(message)
         elif state is VISIBLE:
-            self.visible -= 1
+            self._visible -= 1
         elif state is DELAYED:
-            self.delayed -= 1
+            self._delayed -= 1
         message.state = GONE
         del self.messages[message.serial]
         if message.handle:
@@ -153,7 +171,7 @@ class Queue(ABC):
             message.state = GONE
         self.messages.clear()
         self._handles.clear()
-        self.visible = self.delayed = self.in_flight = 0
+        self._visible = self._delayed = self._in_flight = 0
         for timeline in (self._delays, self._leases, self._ages):
             timeline.clear()
 
@@ -161,8 +179,8 @@ class Queue(ABC):
         """Clear what is out of date in the timelines, where it outweighs the rest."""
         self._changes = 0
         self._ages.prune(len(self.messages), _is_held)
-        self._leases.prune(self.in_flight, _is_lease)
-        self._delays.prune(self.delayed, is_delay)
+        self._leases.prune(self._in_flight, _is_lease)
+        self._delays.prune(self._delayed, is_delay)
 
     # --- leases ---------------------------------------------------------------------------------
 
@@ -190,7 +208,7 @@ class Queue(ABC):
             if len(taken) == limit:
                 break
         line.close()
-        self.visible -= len(taken)
+        self._visible -= len(taken)
         if visibility_seconds > 0:
             due = now + visibility_seconds
             for message in taken:
@@ -302,11 +320,11 @@ class Queue(ABC):
 
     def _lease(self, messages: list[Message]) -> None:
         """Messages are in flight now."""
-        self.in_flight += len(messages)
+        self._in_flight += len(messages)
 
     def _release(self, message: Message) -> None:
         """A message is in flight no more."""
-        self.in_flight -= 1
+        self._in_flight -= 1
 
     @abstractmethod
     def _show(self, message: Message) -> None:
@@ -323,9 +341,9 @@ class Queue(ABC):
 
     def __repr__(self) -> str:
         self.settle(self.clock.monotonic())
-        parts = [f"{self.visible} visible", f"{self.in_flight} in flight"]
-        if self.delayed:
-            parts.append(f"{self.delayed} delayed")
+        parts = [f"{self._visible} visible", f"{self._in_flight} in flight"]
+        if self._delayed:
+            parts.append(f"{self._delayed} delayed")
         parts += self._repr_parts()
         if self.parking.occupied:
             waiting = len(self.parking)

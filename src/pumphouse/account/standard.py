@@ -43,7 +43,7 @@ class StandardQueue(Queue):
 
     def _show(self, message: Message) -> None:
         message.state = VISIBLE
-        self.visible += 1
+        self._visible += 1
         self._ready.append(message)
 
     def _line(self) -> Generator[Message, None, None]:
@@ -77,7 +77,7 @@ class StandardQueue(Queue):
                 line.appendleft(message)
 
     def has_next(self) -> bool:
-        return self.visible > 0
+        return self._visible > 0
 
     def clear(self) -> None:
         super().clear()
@@ -91,7 +91,7 @@ class StandardQueue(Queue):
         if message.group_id is None:
             return False
         held = self._tenants.get(message.group_id, 0)
-        return held >= NOISY_FROM and 2 * held > self.in_flight
+        return held >= NOISY_FROM and 2 * held > self._in_flight
 
     def _lease(self, messages: list[Message]) -> None:
         super()._lease(messages)
@@ -101,7 +101,7 @@ class StandardQueue(Queue):
                 tenants[group_id] = tenants.get(group_id, 0) + 1
 
     def _release(self, message: Message) -> None:
-        self.in_flight -= 1
+        self._in_flight -= 1
         if (group_id := message.group_id) is not None:
             held = self._tenants[group_id] - 1
             if held:
