@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import botocore.loaders
@@ -222,22 +223,38 @@ async def test_no_region_is_told_before_anything_is_sent() -> None:
             await backend.execute(ListQueues())
 
 
-@pytest.mark.parametrize("source", ["environment", "queue"])
+@pytest.mark.parametrize("at_url", [True, False])
 @pytest.mark.parametrize(
-    "region", ["us-east-1\r\nX-Evil: 1", "us-east-1\n", " us-east-1", "us/east", "us-east-1,x"]
+    ("source", "region"),
+    [
+        *product(
+            ["AWS_REGION", "AWS_DEFAULT_REGION", "the URL or ARN of a queue"],
+            ["us-east-1\r\nX-Evil: 1", "us-east-1\n", " us-east-1", "us/east", "us-east-1,x"],
+        ),
+        *product(["the profile"], ["us-east-1\n X-Evil: 1", "us/east", "us-east-1,x"]),
+    ],
 )
 async def test_what_is_no_region_is_never_signed_for_wherever_it_comes_from(
-    monkeypatch: pytest.MonkeyPatch, region: str, source: str
+    monkeypatch: pytest.MonkeyPatch,
+    aws_files: Path,  # noqa: F811
+    region: str,
+    source: str,
+    at_url: bool,
 ) -> None:
     monkeypatch.delenv("AWS_REGION", raising=False)
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
-    if source == "environment":
-        monkeypatch.setenv("AWS_DEFAULT_REGION", region)
-    arn = f"arn:aws:sqs:{region}:000000000000:q"
-    operation = ListQueues() if source == "environment" else ListMessageMoveTasks(arn)
+    operation: ListQueues | ListMessageMoveTasks = ListQueues()
+    if source == "the profile":
+        (aws_files / "config").write_text(f"[default]\nregion = {region}\n")
+    elif source.isupper():
+        monkeypatch.setenv(source, region)
+    else:
+        operation = ListMessageMoveTasks(f"arn:aws:sqs:{region}:000000000000:q")
     async with OneAnswer(200, b"{}") as server:
-        backend = HttpBackend(endpoint_url=server.url, credentials=Keys("AKID", "secret"))
-        with pytest.raises(UsageError, match="can't be one"):
+        backend = HttpBackend(
+            endpoint_url=server.url if at_url else None, credentials=Keys("AKID", "secret")
+        )
+        with pytest.raises(UsageError, match=f"of {source}.* can't be one"):
             await backend.execute(operation)
         await backend.aclose()
         assert not server.requests

@@ -84,9 +84,11 @@ def check_endpoint_url(url: str) -> Origin:
     return Origin(parts.scheme, host, port or (443 if parts.scheme == "https" else 80))
 
 
-def check_region(region: str) -> str:
+def check_region(region: str, source: str = "") -> str:
+    """The region, as it is. Raises `UsageError`, which says where it came from."""
     if not isinstance(region, str) or not _REGION.fullmatch(region):
-        raise UsageError(f"region {region!r} can't be one; it looks like eu-west-1")
+        origin = source and f" of {source}"
+        raise UsageError(f"region {region!r}{origin} can't be one; it looks like eu-west-1")
     return region
 
 
@@ -114,6 +116,12 @@ def _files() -> bool:
         os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
     )
     return any(os.path.isfile(os.path.expanduser(os.path.expandvars(each))) for each in places)
+
+
+def _source(region: str) -> str:
+    """Where botocore found the region."""
+    names = ("AWS_REGION", "AWS_DEFAULT_REGION")
+    return next((name for name in names if os.environ.get(name) == region), "the profile")
 
 
 class Configuration:
@@ -182,22 +190,27 @@ class Configuration:
         return str(self.variable(name)).lower() == "true"
 
     def region(self) -> str | None:
-        """The region of the argument, the environment or the profile, or None."""
-        return self._region or self.variable("region") or None
+        """The region of the argument, the environment or the profile, or None. Raises `UsageError`
+        for what can't be one."""
+        if found := self._region or self.variable("region"):
+            check_region(found, "" if self._region else _source(found))
+        return found or None
 
     def endpoint(self, service: str, hint: str) -> tuple[Endpoint, bool]:
         """The endpoint of a service, and whether it stays the same for every hint.
 
         `hint` is the region that the operation itself names, or "". Raises `ConfigError` when there
-        is no region.
+        is no region, and `UsageError` for one that can't be.
         """
+        if hint:
+            check_region(hint, "the URL or ARN of a queue or topic")
         with self._lock:
             url = self._endpoint_url or self._configured_url(service)
             if url:
                 origin = check_endpoint_url(url)
                 own = self.region() or region_of_host(origin.host)
-                region = without_fips(check_region(own or hint or FALLBACK_REGION))
-                return Endpoint(service, url, region), bool(own)
+                signed = without_fips(own or hint or FALLBACK_REGION)
+                return Endpoint(service, url, signed), bool(own)
             if (region := self.region()) is not None:
                 return self._at(service, region), True
             if not hint:
@@ -239,7 +252,7 @@ class Configuration:
 
     def _at(self, service: str, region: str) -> Endpoint:
         """The endpoint that botocore's rules make for a region (`fips-…` ones are old names)."""
-        plain = without_fips(check_region(region))
+        plain = without_fips(region)
         fips = plain != region or self._is_on("use_fips_endpoint")
         dual_stack = self._is_on("use_dualstack_endpoint")
         ordinary = _ORDINARY.fullmatch(plain) and not (fips or dual_stack)
