@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 import pumphouse
@@ -80,6 +82,14 @@ def test_no_subcommand_shows_the_help(command) -> None:
         ["demo", "--on-bad-line", "ignore"],
         ["demo", "--input", "no/such/file"],
         ["demo", "--group-by", ""],
+        ["run", "m", "--drain-seconds", "nan"],
+        ["run", "m", "--drain-seconds", "inf"],
+        ["run", "m", "--drain-seconds", "-1"],
+        ["run", "m", "--stop-seconds", "nan"],
+        ["run", "m", "--waiting-every", "nan"],
+        ["run", "m", "--waiting-every", "-1"],
+        ["redrive", "q", "--rate", "nan"],
+        ["redrive", "q", "--rate", "0"],
     ],
 )
 def test_wrong_usage_is_one_line_and_2(command, arguments: list[str]) -> None:
@@ -87,6 +97,33 @@ def test_wrong_usage_is_one_line_and_2(command, arguments: list[str]) -> None:
     assert (code, out) == (2, "")
     assert err.startswith("pumphouse: ")
     assert err.count("\n") == 1
+
+
+def _texts() -> Iterator[list[str]]:
+    """Every command line in which one text is empty, as a variable of the shell may be."""
+    from pumphouse.cli.command import command
+
+    for name, each in command.commands.items():  # type: ignore[attr-defined]
+        needed = ["x" for of in each.params if isinstance(of, click.Argument) and of.required]
+        for of in each.params:
+            if isinstance(of, click.Argument) and of.required:
+                yield [name, ""]
+            elif isinstance(of, click.Option) and of.type.name == "text" and of.default != "":
+                yield [name, *needed, of.opts[0], " "]
+
+
+@pytest.mark.parametrize("arguments", list(_texts()), ids=" ".join)
+def test_a_text_that_is_empty_is_taken_for_nothing(command, arguments: list[str]) -> None:
+    code, out, err = command(*arguments)
+    assert (code, out) == (2, "")
+    assert "it is empty; is it a variable of the shell that is not set?" in err
+    assert err.count("\n") == 1
+
+
+def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = run(f'PYTHONPATH={tmp_path} "$PUMPHOUSE" --version')
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "pumphouse: interrupted\n")
 
 
 @pytest.mark.parametrize(
@@ -159,6 +196,14 @@ def test_a_full_disk_is_one_line() -> None:
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
 def test_closed_streams_are_no_fault(closed: str) -> None:
     assert run(f'"$PUMPHOUSE" --version {closed}').returncode == 0
+
+
+def test_a_document_that_has_nowhere_to_go_is_one_line() -> None:
+    done = run('"$PUMPHOUSE" asyncapi nowhere:app >&-')
+    assert done.returncode == 2
+    assert done.stderr == (
+        "pumphouse: standard output is closed, and the document is written there\n"
+    )
 
 
 def test_a_run_that_nobody_sees_is_no_fault() -> None:

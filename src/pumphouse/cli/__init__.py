@@ -47,17 +47,14 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run_command(arguments: list[str] | None = None) -> int:
-    """Run the command; whatever it raises on purpose becomes a line and an exit code."""
-    import click
-
+    """Run the command; whatever it raises on purpose becomes a line and an exit code. A Ctrl-C
+    while its modules are imported does as well."""
     try:
         code = _run(sys.argv[1:] if arguments is None else arguments)
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
         return code
-    except click.ClickException as error:
-        return _explain_command_line(error)
     except UsageError as error:
         say(str(error))
         return WRONG_USAGE
@@ -91,6 +88,8 @@ def _run(arguments: list[str]) -> int:
             return command.invoke(context) or OK
     except click.exceptions.Exit as end:  # of --help and --version
         return end.exit_code
+    except click.ClickException as error:
+        return _explain_command_line(error)
 
 
 def _explain_command_line(error: click.ClickException) -> int:

@@ -35,8 +35,11 @@ class Options:
 
 def run(options: Options) -> int:
     """Write the document. Raises `UsageError` where there is no such app, for a format that isn't
-    one, and for YAML without PyYAML."""
+    one, for YAML without PyYAML, and where standard output is closed."""
     chosen = _format(options)
+    to_output = options.output is None or options.output == "-"
+    if to_output and sys.stdout is None:
+        raise UsageError("standard output is closed, and the document is written there")
     app = load_or_show(options.target)
     if app is None:
         return FAILED
@@ -51,12 +54,12 @@ def run(options: Options) -> int:
         ),
         chosen,
     )
-    if options.output is None or options.output == "-":
+    if to_output:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")  # as a file has it, whatever the locale
         sys.stdout.write(text)
     else:
-        _write(Path(options.output), text)
+        _write(Path(str(options.output)), text)
     return OK
 
 

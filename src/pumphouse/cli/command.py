@@ -12,7 +12,7 @@ import click
 
 from pumphouse import __version__
 from pumphouse.cli.describing import asyncapi, check_app
-from pumphouse.cli.options import events_from, group_by, on_bad_line, where
+from pumphouse.cli.options import events_from, group_by, on_bad_line, refuse_empty, where
 from pumphouse.cli.queue_commands import QUEUE_COMMANDS
 from pumphouse.cli.running import run_app
 
@@ -142,4 +142,4 @@ def replay(**given: Any) -> int:
 
 
 for _each in (run_app, check_app, asyncapi, demo, serve, send, replay, *QUEUE_COMMANDS):
-    command.add_command(_each)
+    command.add_command(refuse_empty(_each))

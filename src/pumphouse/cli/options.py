@@ -2,12 +2,48 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class _Finite(click.FloatRange):
+    """A number in a range: neither `nan`, which is in every one, nor `inf`."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number that can be counted to.", param, ctx)
+        return number
+
+
+class _Said(click.types.StringParamType):
+    """A text that says something."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text = super().convert(value, param, ctx)
+        if not text.strip():
+            self.fail("it is empty; is it a variable of the shell that is not set?", param, ctx)
+        return text
+
+
+SECONDS = _Finite(min=0)
+RATE = _Finite(min=0, min_open=True)
+
+
+def refuse_empty(command: click.Command) -> click.Command:
+    """Have every text of a command say something, but for those that are empty by default."""
+    for parameter in command.params:
+        if parameter.type is click.STRING and parameter.default != "":
+            parameter.type = _Said()
+    return command
+
 
 group_by = click.option(
     "--group-by",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from pumphouse.cli.options import as_json, where
+from pumphouse.cli.options import RATE, as_json, where
 
 _queue = click.argument("queue", metavar="QUEUE")
 _number = click.option(
@@ -123,7 +123,7 @@ def receive(
     "may be repeated, and then all must hold.",
 )
 @click.option("--dry-run", is_flag=True, help="Move nothing; say what would be moved.")
-@click.option("--rate", type=float, metavar="N", help="At most so many a second.")
+@click.option("--rate", type=RATE, metavar="N", help="At most so many a second.")
 @click.option("--max", "most", type=int, metavar="N", help="At most so many in all.")
 @click.option(
     "--task/--no-task",

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pumphouse.cli.options import endpoint_url, group_by, region
+from pumphouse.cli.options import SECONDS, endpoint_url, group_by, region
 
 
 @click.command(name="run")
@@ -32,7 +32,7 @@ from pumphouse.cli.options import endpoint_url, group_by, region
 )
 @click.option(
     "--drain-seconds",
-    type=click.FloatRange(min=0),
+    type=SECONDS,
     metavar="SECONDS",
     help="How long handlers get at a stop.",
 )
@@ -41,7 +41,7 @@ from pumphouse.cli.options import endpoint_url, group_by, region
 )
 @click.option(
     "--stop-seconds",
-    type=click.FloatRange(min=0),
+    type=SECONDS,
     metavar="SECONDS",
     help="When a worker that does not end is killed; by default what its drain may take.",
 )
@@ -53,7 +53,7 @@ from pumphouse.cli.options import endpoint_url, group_by, region
 @click.option("--plain", is_flag=True, help="Log lines only, on a terminal as well.")
 @click.option(
     "--waiting-every",
-    type=float,
+    type=SECONDS,
     default=5.0,
     metavar="SECONDS",
     help="How often the live view asks SQS what waits; a request a queue. 0: never.",
