@@ -384,10 +384,15 @@ async def test_l8_a_handle_that_expires_is_replaced_by_the_newest(
         account.faults.expire_handle(receipt)
         await clock.sleep(5)
 
-    async with app.running(account):
+    began = clock.now()
+    async with app.running(account) as running:
         await clock.advance(100)
+        stats = running.consumers[0].stats
     assert runs == ["one"]
     assert len(again) == 1
+    deletes = [entry for entry in account.ledger if isinstance(entry.operation, DeleteMessageBatch)]
+    assert [round(entry.started_at - began, 1) for entry in deletes] == [5]
+    assert stats.settle_failed == 0  # it was deleted by its newest handle
     assert account.queue("q.fifo").visible == account.queue("q.fifo").in_flight == 0
 
 

@@ -1,10 +1,12 @@
-"""The same service on the account in process and through the served endpoint, on the real clock."""
+"""The same service on the account in process, through an endpoint in a thread, and through
+`pumphouse serve` as a process of its own; on the real clock."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
 
 import pytest
 
@@ -13,28 +15,43 @@ from pumphouse.app import App
 from pumphouse.backend import Backend
 from pumphouse.http import HttpBackend, Keys
 from pumphouse.model import Message
+from pumphouse.protocol.operations import GetQueueAttributes
 from pumphouse.subscriber.outcomes import Drop, Reject, Retry
 from pumphouse.subscriber.queue import Queue
+from support.serve_process import serve
 from support.service import make_queue, receive, send
 from support.serving import Served
 
+_numbers = count(1)
 
-@pytest.fixture(params=["in process", "served"])
+
+@pytest.fixture(scope="module")
+def command_url() -> Iterator[str]:
+    with serve() as url:
+        yield url
+
+
+@pytest.fixture(params=["in process", "served", "command"])
 async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
-    account = Account()
     if request.param == "in process":
-        yield account
+        yield Account()
         return
-    served = Served(account)
-    served.start()
-    http = HttpBackend(
-        region="us-east-1", endpoint_url=served.url, credentials=Keys("AKIAEXAMPLE", "secret")
-    )
+    if request.param == "served":
+        served = Served(Account())
+        served.start()
+        url, region, stop = served.url, "us-east-1", served.stop
+    else:  # one process for all: each test has a region, and so queues, of its own
+        url, region = request.getfixturevalue("command_url"), f"eu-west-{next(_numbers)}"
+        stop = _nothing
+    http = HttpBackend(region=region, endpoint_url=url, credentials=Keys("AKIAEXAMPLE", "secret"))
     try:
         yield http
     finally:
         await http.aclose()
-        await asyncio.to_thread(served.stop)
+        await asyncio.to_thread(stop)
+
+
+def _nothing() -> None: ...
 
 
 async def eventually(done: asyncio.Event) -> None:
@@ -42,8 +59,6 @@ async def eventually(done: asyncio.Event) -> None:
 
 
 async def empty(backend: Backend, url: str) -> bool:
-    from pumphouse.protocol.operations import GetQueueAttributes
-
     answer = await backend.execute(GetQueueAttributes(url, ["All"]))
     return {
         answer.attributes[f"ApproximateNumberOfMessages{part}"]

@@ -6,6 +6,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from select import select
+
+READY_SECONDS = 60
 
 
 @contextmanager
@@ -15,6 +18,9 @@ def serve() -> Iterator[str]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
+        assert select([process.stdout], [], [], READY_SECONDS)[0], (
+            "it does not say that it is ready"
+        )
         banner = process.stdout.readline()
         yield next(word for word in banner.split() if word.startswith("http://"))
     finally:
