@@ -191,6 +191,11 @@ class ClaimCheck:
         legacy: bool = False,
         delete_after_handling: bool = True,
     ) -> None:
+        if not all(callable(getattr(store, name, None)) for name in ("put", "get", "delete")):
+            raise UsageError(
+                f"the store of a claim check is {store!r}; it is a BlobStore, as "
+                "DirectoryBlobStore(Path(…)) or S3BlobStore(…)"
+            )
         if inline_max_bytes < 0:
             raise UsageError(f"inline_max_bytes is {inline_max_bytes}; it is at least 0")
         if max_bytes < 1:

@@ -702,6 +702,39 @@ async def test_a_destination_of_the_other_kind(account: Account) -> None:
     assert "shipped.fifo" in (await only(app, account, "PH401")).remedy
 
 
+@pytest.mark.parametrize("who", ["decorator", "publish", "publisher", "letters"])
+async def test_a_destination_that_the_start_makes_is_not_missing(
+    account: Account, who: str
+) -> None:
+    app = App()
+    made = Queue("made.fifo", create_if_missing=True)
+    source = Queue("in.fifo", create_if_missing=True)
+    out = app.publisher(made, dict)
+    if who == "publish":
+
+        @app.subscriber(source, publish="made.fifo")
+        async def reply(body: dict) -> dict:
+            return body
+
+    elif who == "decorator":
+
+        @app.subscriber(source)
+        @out
+        async def decorated(body: dict) -> dict:
+            return body
+
+    else:
+
+        @app.subscriber(source)
+        async def handle(body: dict) -> None: ...
+
+        if who == "publisher":
+            app.publisher("made.fifo", dict)
+        else:
+            app.publisher(Queue("other", create_if_missing=True), dict, on_dead_letter="made.fifo")
+    assert not {each.code for each in await check(app, account)} & {"PH401", "PH101"}
+
+
 async def test_a_missing_topic(account: Account) -> None:
     await sound(account)
     app = an_app(publish=Topic("events"))

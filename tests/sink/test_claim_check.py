@@ -476,6 +476,15 @@ def test_a_prefix_that_no_key_can_begin_with_is_refused_at_once(
         ClaimCheck(store, prefix=prefix)
 
 
+@pytest.mark.parametrize("store", ["blobs", Path("blobs"), None, MemoryBlobStore])
+def test_what_is_no_store_is_told_at_once(store: Any) -> None:
+    if store is MemoryBlobStore:
+        ClaimCheck(store())
+        return
+    with pytest.raises(UsageError, match="it is a BlobStore, as DirectoryBlobStore"):
+        ClaimCheck(store)
+
+
 def test_a_prefix_is_what_the_store_takes() -> None:
     bucket = S3BlobStore("bodies")
     assert ClaimCheck(bucket, prefix="dt=2026/my file ").prefix

@@ -39,25 +39,42 @@ class Target:
 
 
 def targets_of(app: App) -> list[Target]:
-    """Everything that an app publishes to, as far as it is declared."""
+    """Everything that an app publishes to, as far as it is declared; a queue that its start makes
+    is the one that is declared so, whoever names it."""
     found: list[Target] = []
+    made = [
+        queue
+        for queue in (
+            *(subscription.queue for subscription in app.subscriptions),
+            *(subscription.dead_letter for subscription in app.subscriptions),
+            *(publisher.queue for publisher in app.publishers),
+        )
+        if queue is not None and queue.create_if_missing
+    ]
+
+    def target_of(to: str | Topic) -> Queue | Topic:
+        found = _as_target(to)
+        if isinstance(found, Topic):
+            return found
+        return next((each for each in made if same_queue(each, found)), found)
+
     for subscription in app.subscriptions:
         returns = returns_of(subscription.plan.function)
         groups = returns.unknown or not returns.types
         if subscription.publish is not None:
-            to = _as_target(subscription.publish)
+            to = target_of(subscription.publish)
             found.append(Target(to, source=subscription.queue, groups=groups))
         for publisher in subscription.handler.publishers if subscription.handler else ():
-            to = _as_target(publisher.destination_from(subscription.place))
+            to = target_of(publisher.destination_from(subscription.place))
             grouped = groups or publisher.options.get("group_id") is not None
             found.append(Target(to, source=subscription.queue, groups=grouped))
     for publisher in app.publishers:
-        to = publisher.queue or _as_target(publisher.destination)
+        to = publisher.queue or target_of(publisher.destination)
         options = publisher.options
         sizes = options.get("claim_check"), options.get("max_message_bytes")
         found.append(Target(to, publisher.payload_type, *sizes))
         if isinstance(letters := options.get("on_dead_letter"), str):
-            found.append(Target(_as_target(letters)))
+            found.append(Target(target_of(letters)))
     return found
 
 
