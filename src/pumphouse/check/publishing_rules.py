@@ -69,7 +69,7 @@ def targets_of(app: App) -> list[Target]:
             grouped = groups or publisher.options.get("group_id") is not None
             found.append(Target(to, source=subscription.queue, groups=grouped))
     for publisher in app.publishers:
-        to = publisher.queue or target_of(publisher.destination)
+        to = target_of(publisher.destination)
         options = publisher.options
         sizes = options.get("claim_check"), options.get("max_message_bytes")
         found.append(Target(to, publisher.payload_type, *sizes))
