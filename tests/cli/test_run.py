@@ -294,7 +294,7 @@ def test_options_that_do_not_go_together_are_one_line_and_2(
 @pytest.mark.parametrize(
     ("target", "says"),
     [
-        ("", "an app is named as module:name"),
+        ("", "it is empty"),
         (".two_apps:app", "an app is named as module:name"),
         ("pkg/two_apps.py:app", "by its module, not by a file: pkg.two_apps:app, not pkg/"),
         ("./two_apps.py", "by its module, not by a file: two_apps, not ./two_apps.py"),

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import fcntl
 import json
+import shutil
 import signal
 from collections import Counter
 from dataclasses import replace
@@ -372,6 +373,34 @@ async def test_a_letter_that_waits_for_its_queue_has_not_left(tmp_path: Path) ->
     with pytest.raises(BaseExceptionGroup):
         await replay(file, _stored, ready=killed)
     assert (await replay(file, _stored)).stored == 1
+
+
+@pytest.mark.parametrize("asked", ["GetQueueUrl", "SendMessageBatch"])
+async def test_the_command_takes_for_unknown_only_what_may_have_left(
+    account: Account, tmp_path: Path, asked: str
+) -> None:
+    await account.execute(CreateQueue("orders"))
+    directory, as_killed = tmp_path / "letters", tmp_path / "as killed"
+    directory.mkdir()
+    _write(directory / "x.jsonl", _letter("0"))
+    reached, go_on = asyncio.Event(), asyncio.Event()
+
+    class Hanging:
+        async def execute(self, operation: Any) -> Any:
+            if type(operation).__name__ == asked:
+                reached.set()
+                await go_on.wait()
+            return await account.execute(operation)
+
+        async def aclose(self) -> None: ...
+
+    hanging = asyncio.create_task(replay_letters(Options(str(directory)), Hanging()))
+    await reached.wait()
+    shutil.copytree(directory, as_killed)  # what a process that is killed here leaves
+    go_on.set()
+    assert (await hanging).stored == 1
+    done = await replay_letters(Options(str(as_killed)), account)
+    assert (done.stored, done.doubtful) == ((1, 0) if asked == "GetQueueUrl" else (0, 1))
 
 
 @pytest.mark.parametrize("elsewhere", [None, "orders", "there.fifo"])
