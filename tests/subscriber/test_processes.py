@@ -55,7 +55,7 @@ async def test_eight_processes_terminated_and_killed_at_random_for_a_minute(tmp_
         ("service:other", "service:other is nothing"),
         ("service:number", "is a int, and no pumphouse App"),
         ("service:idle", "has no subscriber"),
-        ("", "an app is named as module:name"),
+        ("", "it is empty"),
     ],
 )
 def test_an_app_that_is_not_there_is_one_clear_line(
