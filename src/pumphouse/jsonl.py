@@ -121,7 +121,6 @@ def read(stream: IO[bytes], source: str, group_by: str | None = None) -> Events:
     key = group_by or usual.key
     if key is None:
         events = [Event(line.number, ONE_GROUP, line.body) for line in lines]
-        grouping = "all in one group: no --group-by, and no usual key that every event has"
     else:
         events, without = [], []
         for line in lines:
@@ -133,8 +132,14 @@ def read(stream: IO[bytes], source: str, group_by: str | None = None) -> Events:
         if not events:
             raise InputError(f"{source}: no event has a group: {without[0]}{and_more(without)}")
         bad = sorted([*bad, *without], key=lambda line: line.line)
-        grouping = f"by {key!r}" + ("" if group_by else ", a usual key (--group-by takes another)")
-    return Events(events, bad, source, grouping)
+    return Events(events, bad, source, grouping_of(key, given=group_by is not None))
+
+
+def grouping_of(key: str | None, *, given: bool) -> str:
+    """How events are grouped, in words; `given` is whether somebody said so."""
+    if key is None:
+        return "all in one group: no --group-by, and no usual key that every event has"
+    return f"by {key!r}" + ("" if given else ", a usual key (--group-by takes another)")
 
 
 def check_key(group_by: str | None) -> None:

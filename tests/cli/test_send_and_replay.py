@@ -137,7 +137,21 @@ def test_bad_lines_stop_or_are_skipped(command: Command, served: Served, tmp_pat
     code, out, err = command("send", "q", "-i", "bad.jsonl", "--on-bad-line", "skip")
     assert code == 0
     assert out.startswith("2 of 2 stored")
+    assert out.endswith("; 1 line skipped\n")
     assert "skipped line 2" in err
+
+
+def test_groups_that_nobody_named_are_said(
+    command: Command, served: Served, tmp_path: Path
+) -> None:
+    (tmp_path / "customers.jsonl").write_text('{"customer":"a"}\n{"customer":"b"}\n')
+    (tmp_path / "plain.jsonl").write_text('{"n":1}\n{"n":2}\n')
+    _, _, err = command("send", "q.fifo", "-i", "customers.jsonl")
+    assert err == "groups: by 'customer', a usual key (--group-by takes another)\n"
+    _, _, err = command("send", "q.fifo", "-i", "plain.jsonl")
+    assert err.startswith("groups: all in one group: no --group-by")
+    assert command("send", "q.fifo", "-i", "customers.jsonl", "-g", "customer")[2] == ""
+    assert command("send", "q", "-i", "customers.jsonl")[2] == ""
 
 
 @pytest.mark.parametrize(

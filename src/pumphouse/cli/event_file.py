@@ -28,6 +28,7 @@ from pumphouse.jsonl import (
     UsualKeys,
     check_key,
     grouped,
+    grouping_of,
     nothing_in,
     parsed,
 )
@@ -46,7 +47,8 @@ class EventFile:
         self.source = source
         self.identity = identity
         self._stream = stream
-        self._key = group_by
+        self._key = self._given = group_by
+        self.skipped = 0  # bad lines, once it was looked through
         self._kept: IO[bytes] | None = None
         self._start = 0
         self._last_line = 0
@@ -55,6 +57,11 @@ class EventFile:
     def __len__(self) -> int:
         """How many events there are, once it was looked through."""
         return self._count
+
+    @property
+    def grouping(self) -> str:
+        """How the events are grouped, in words, once it was looked through."""
+        return grouping_of(self._key, given=self._given is not None)
 
     def look_through(self, on_bad_line: str) -> None:
         """Read all of it once. Bad lines are told one by one on standard error, or stop it.
@@ -91,6 +98,7 @@ class EventFile:
             raise InputError(nothing_in(self.source, [first] * bad if first else []))
         if first is not None and on_bad_line == STOP:
             raise stopped_by(self.source, first, range(bad))
+        self.skipped = bad
         self._key = self._key or usual.key
 
     def __iter__(self) -> Iterator[Event]:

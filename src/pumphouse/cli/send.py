@@ -98,6 +98,8 @@ async def send_events(
 
     with Signals(interrupted, hangup=True) as signals:
         async with Sink(sending.to, backend) as sink:
+            if sink.fifo and options.group_by is None:
+                print(f"groups: {events.grouping}", file=sys.stderr)
             with progress_bar("sent", len(events)) as show:
                 await sending.run(sink, show)
             requests = sink.stats["requests"]
@@ -105,6 +107,7 @@ async def send_events(
     print(
         f"{sending.stored} of {len(events)} stored in {options.queue}, confirmed, "
         f"with {counted(requests, 'request')} in {seconds:.2f} s"
+        + (f"; {counted(events.skipped, 'line')} skipped" if events.skipped else "")
     )
     if sending.first is not None:
         line, error = sending.first
