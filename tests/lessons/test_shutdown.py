@@ -203,11 +203,12 @@ async def test_s2_a_released_message_keeps_its_attempts(
 
 @pytest.mark.parametrize("lease", [6, 600])
 @pytest.mark.parametrize("kind", ["q", "q.fifo"])
-async def test_s2_a_stop_costs_one_receive_over_a_network_too(
+async def test_s2_ten_stops_over_a_network_bury_nothing(
     account: Account, clock: VirtualClock, kind: str, lease: int
 ) -> None:
-    """What is given back is not received by the poll that is still open. With ten stops neither the
-    message that was run is buried, nor the one behind it."""
+    """What is given back may be received by the poll that is still open. What has only those
+    receives left that are for stops is given back when that has ended, so that one costs it one:
+    neither the message that was run is buried, nor the one behind it."""
     fifo = kind.endswith(".fifo")
     dead = "dead.fifo" if fifo else "dead"
     url = await make_queue(account, kind, VisibilityTimeout=str(lease))
@@ -238,21 +239,49 @@ async def test_s2_a_stop_costs_one_receive_over_a_network_too(
         await task
         assert account.queue(kind).visible == 2  # no lease is waited out
     each = 1 if fifo else 2
-    assert counts == [count for count in range(1, 11) for _ in range(each)]
-    assert receives(account) == {"A1": 10, "A2": 10}
+    assert counts == [count for count in (1, *range(3, 12)) for _ in range(each)]
+    assert receives(account) == {"A1": 11, "A2": 11}
     assert not account.sent(dead)
     assert account.queue(dead).visible == 0
+
+
+@pytest.mark.parametrize("kind", ["q", "q.fifo"])
+async def test_s2_what_has_receives_to_spare_is_given_back_at_once(
+    account: Account, clock: VirtualClock, kind: str
+) -> None:
+    """To another process, whose poll is open as well; it does not wait for this one's."""
+    fifo = kind.endswith(".fifo")
+    url = await make_queue(account, kind, VisibilityTimeout="600")
+    await make_queue(account, "dead.fifo" if fifo else "dead")
+    for body in ("one", "two"):
+        await send(account, url, body, group="A" if fifo else None)
+    app = App(drain_seconds=0)
+
+    @app.subscriber(kind, max_attempts=3, dead_letter="dead.fifo" if fifo else "dead")
+    async def handle(body: str) -> None:
+        await clock.sleep(1_000)
+
+    async with app.running(LikeAws(account)) as running:
+        await clock.advance(1)
+        running.request_stop()
+        await clock.advance(0.1)
+        given_back = changes(account)[:2]
+        assert sorted(body for _, body, _ in given_back) == ["one", "two"]
+        assert all(seconds == 0 for _, _, seconds in given_back)
 
 
 async def test_s2_a_second_request_gives_back_at_once_what_the_first_kept(
     account: Account, clock: VirtualClock
 ) -> None:
     url = await make_queue(account, "q.fifo", VisibilityTimeout="600")
+    await make_queue(account, "dead.fifo")
     for body in ("one", "two"):
         await send(account, url, body, group="A")
+    for _ in range(10):  # few are left
+        await account.execute(ReceiveMessage(url, max_number_of_messages=10, visibility_timeout=0))
     app = App()
 
-    @app.subscriber("q.fifo")
+    @app.subscriber("q.fifo", max_attempts=5, dead_letter="dead.fifo")
     async def handle(body: str) -> Retry:
         return Retry(after=100)
 

@@ -38,7 +38,7 @@ class InPlace:
         """Whether a delivery can wait here for `delay` seconds, with those that stand behind it."""
         if delivery.key is None:
             return False
-        if delay > self._longest and not self._receives_short((delivery, *behind)):
+        if delay > self._longest and not any(map(self.receives_short, (delivery, *behind))):
             return False
         again = self._clock.monotonic() + delay
         if not self._extend:
@@ -70,10 +70,8 @@ class InPlace:
         del self._waiting[delivery]
         self._delay_over(delivery)
 
-    def _receives_short(self, deliveries: Iterable[Delivery]) -> bool:
-        """Whether SQS might bury one of these if they were given back: each of them would come
-        closer to the limit on receives, and the rest is for stops and crashes."""
+    def receives_short(self, delivery: Delivery) -> bool:
+        """Whether a delivery is so close to the limit on receives that none may be wasted: what is
+        left is for stops and crashes."""
         limit = self._max_receives
-        return limit is not None and any(
-            each.receive_count + SPARE_RECEIVES >= limit for each in deliveries
-        )
+        return limit is not None and delivery.receive_count + SPARE_RECEIVES >= limit

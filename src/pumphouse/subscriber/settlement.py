@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil
 from typing import NamedTuple, Protocol
@@ -116,7 +116,8 @@ class Settlement:
         self._pause = 0  # the batch for whose next try all deletes wait
         self._resting: dict[int, tuple[Timer, list[tuple[Delivery, Intent]]]] = {}
         self._tickets = 0
-        self._kept: list[tuple[Delivery, float]] | None = None  # and when they are to be visible
+        self._keeps: Callable[[Delivery], bool] | None = None
+        self._kept: list[tuple[Delivery, float]] = []  # and when they are to be visible
 
     def delete(self, delivery: Delivery) -> None:
         """Ask for a delete."""
@@ -132,21 +133,20 @@ class Settlement:
         """Ask for it to be visible again in `seconds`, unless it is to be deleted."""
         if delivery.intent is DELETE:
             return
-        if self._kept is not None:
+        if self._keeps is not None and self._keeps(delivery):
             self._kept.append((delivery, self._clock.monotonic() + seconds))
         else:
             delivery.intent = RELEASE
             delivery.intent_seconds = seconds
             self._settle_next(delivery)
 
-    def keep(self) -> None:
-        """Release nothing until `give_back`; leases are extended meanwhile."""
-        if self._kept is None:
-            self._kept = []
+    def keep(self, which: Callable[[Delivery], bool]) -> None:
+        """Release none of these until `give_back`; their leases are extended meanwhile."""
+        self._keeps = which
 
     def give_back(self) -> None:
         """Release what was kept, and from now on at once."""
-        kept, self._kept = self._kept or [], None
+        kept, self._kept, self._keeps = self._kept, [], None
         now = self._clock.monotonic()
         for delivery, visible_at in kept:
             if delivery.live:

@@ -1,9 +1,9 @@
 """Stopping one subscription without losing anything.
 
-In order: no new polls; what runs gets its time, and is then cancelled; open polls end; what waited,
-what was cancelled and what the polls brought is given back; every settlement is confirmed. Leases
-are kept until the last of it. Nothing is given back while a poll is open, which would receive it:
-that would cost a message a second receive of its queue's limit.
+In order: no new polls; what waits is given back; what runs gets its time, then is cancelled and
+given back; open polls end, and what they bring is given back; every settlement is confirmed. Leases
+are kept until the last of it. A poll that is open may receive what was just given back, which costs
+it a second receive: what is near its queue's limit on them is given back when the polls have ended.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def stop(
     exits = consumer.exits
     exits.stopping = True
     if consumer.subscription.queue.extend and not harder.is_set():  # so no lease ends meanwhile
-        exits.settlement.keep()
+        exits.settlement.keep(exits.in_place.receives_short)
     consumer.pump.stop()
     consumer.stop_collecting()
     exits.release_waiting()
