@@ -12,9 +12,12 @@ from pumphouse.errors import NetworkError, OutcomeUnknownError
 from pumphouse.protocol.faults import from_answer
 from pumphouse.protocol.operations import BatchResultErrorEntry, SendMessageBatch
 
+GARBLED = "?"
+
 
 class StormyBackend:
-    """Throttles, fails, loses, leaves out and corrupts, and takes its time about it.
+    """Throttles, fails, loses, leaves out and corrupts, and takes its time about it. What is
+    `GARBLED` on its way to a standard queue is stored with that at its end.
 
     `counts` says what it has done. `trouble` is the share of requests that something happens to;
     that an answer is lost shows after `silence` seconds, half of them at least.
@@ -43,6 +46,9 @@ class StormyBackend:
         what = "nothing"
         if self.rng.random() < self.trouble:
             what = self.rng.choice(_TROUBLES)
+            standard = operation.entries[0].message_deduplication_id is None
+            if what == "wrong MD5" and standard and self.rng.random() < 0.5:
+                what = "garbled"
         self.counts[what] = self.counts.get(what, 0) + 1
         match what:
             case "throttled":
@@ -61,6 +67,8 @@ class StormyBackend:
                 raise OutcomeUnknownError("the request was lost, which nobody can know")
             case "entries failed":
                 return await self._with_failures(operation)
+            case "garbled":
+                operation = self._garbled(operation)
         answer = await self.account.execute(operation)
         stored = list(answer.successful)
         at = self.rng.randrange(len(stored)) if stored else 0
@@ -71,6 +79,13 @@ class StormyBackend:
         elif what == "shuffled":
             self.rng.shuffle(stored)
         return msgspec.structs.replace(answer, successful=stored)
+
+    def _garbled(self, operation: SendMessageBatch) -> SendMessageBatch:
+        entries = list(operation.entries)
+        at = self.rng.randrange(len(entries))
+        changed = entries[at].message_body + GARBLED
+        entries[at] = msgspec.structs.replace(entries[at], message_body=changed)
+        return msgspec.structs.replace(operation, entries=entries)
 
     async def _silence(self) -> None:
         if self.silence:
