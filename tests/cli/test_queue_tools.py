@@ -216,6 +216,11 @@ def test_receive_prints_lines_and_deletes_when_told(
     assert len([json.loads(line)["body"] for line in out.splitlines()]) == 2
     queue = account.queue("orders")
     assert (queue.visible, queue.in_flight) == (0, 1)
+    fill("orders", *(str(number) for number in range(12)))
+    code, out, err = command("receive", "orders", "--delete", "--wait", "0")
+    assert (code, len(out.splitlines())) == (0, 10)
+    assert err == "stopped after 10; there may be more (--number)\n"
+    assert len(command("receive", "orders", "--delete", "--wait", "0")[1].splitlines()) == 2
     account.faults.fail_entries(DeleteMessageBatch, lambda entry: True, "AccessDenied")
     fill("orders", "d")
     code, out, err = command("receive", "orders", "--delete", "--wait", "0")

@@ -200,6 +200,9 @@ def _room(case: Case, letters: QueueFacts) -> Iterator[Finding]:
     if not case.queue.is_fifo and letters.retention_seconds <= facts.retention_seconds:
         kept, source = span(letters.retention_seconds), span(facts.retention_seconds)
         remedy = f"set MessageRetentionPeriod of {to} above {source}"
+        if letters.planned:
+            days = 14 * 86_400
+            remedy += f", with attributes={{'MessageRetentionPeriod': '{days}'}} in its Queue(…)"
         if facts.retention_seconds >= MOST_RETENTION_SECONDS:
             remedy = f"set MessageRetentionPeriod of this queue below {kept}"
         yield found(

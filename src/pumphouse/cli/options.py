@@ -49,7 +49,8 @@ group_by = click.option(
     "--group-by",
     "-g",
     metavar="KEY",
-    help="The key whose value is an event's group; dots lead into objects.",
+    help="The key whose value is an event's group; dots lead into objects. Without it a usual key "
+    "that every event has (customer, user, …), or all are one group.",
 )
 on_bad_line = click.option(
     "--on-bad-line", default="stop", metavar="skip|stop", help="What a malformed line does."

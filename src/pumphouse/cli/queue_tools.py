@@ -37,6 +37,8 @@ from pumphouse.queue_tools.selection import parse_condition
 from pumphouse.signals import Signals
 
 MAX_BODY_CHARACTERS = 2_000
+DEFAULT_NUMBER = 10
+"""How many messages are shown where nobody says."""
 _SHOWN = 10
 T = TypeVar("T")
 
@@ -187,6 +189,8 @@ def run_receive(
     count, failed = where.run(receive_all)
     if count and not delete and visibility_timeout != 0:
         _note(f"{_messages(count)} hidden until the visibility timeout is over (no --delete)")
+    if count == number == DEFAULT_NUMBER:  # who says a number knows
+        _note(f"stopped after {number}; there may be more (--number)")
     return FAILED if failed else OK
 
 
