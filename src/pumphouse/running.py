@@ -19,7 +19,7 @@ from pumphouse.clock import Clock, RealClock, wait_and_move
 from pumphouse.errors import ClosedError
 from pumphouse.lifespans import Lifespan, enterable
 from pumphouse.notifications.reading import Reading
-from pumphouse.notifications.signatures import Verifier
+from pumphouse.notifications.signatures import Fetch, Verifier
 from pumphouse.outlet import Outlet
 from pumphouse.subscriber.consumer import Consumer
 from pumphouse.subscriber.priority import PriorityGroup
@@ -327,15 +327,28 @@ class Running:
             self._stop.set()
 
     def verifier(self) -> Verifier | None:
-        """Who verifies signatures: the one that was given, or one that fetches over HTTP; None
-        where no queue wants it."""
+        """Who verifies signatures: the one that was given, or one with the certificates of the
+        account in process, or else one that fetches them over HTTP; None where no queue wants it.
+        """
         if not any(each.queue.verify_sns_signatures for each in self.app.subscriptions):
             return None
         if self.app.sns_verifier is not None:
             return self.app.sns_verifier
+        return Verifier(_certificates_of(self.backend), clock=self.clock)
+
+
+def _certificates_of(backend: Backend) -> Fetch:
+    """What gets the certificates that the notifications of a backend are signed with."""
+    certificate = getattr(backend, "signing_certificate", None)
+    if certificate is None:
         from pumphouse.http.fetch import fetch
 
-        return Verifier(fetch, clock=self.clock)
+        return fetch
+
+    async def of_the_account(url: str, max_bytes: int) -> bytes:
+        return bytes(certificate(url.rpartition("/")[2]))
+
+    return of_the_account
 
 
 def _open(tasks: asyncio.TaskGroup) -> bool:

@@ -29,6 +29,7 @@ from pumphouse.protocol.sns_operations import (
     GetSubscriptionAttributes,
     ListSubscriptions,
     Publish,
+    Subscribe,
 )
 from pumphouse.sink import Sink
 from pumphouse.subscriber.queue import Queue
@@ -404,3 +405,19 @@ def test_a_single_statement_is_kept() -> None:
     statements = json.loads(text)["Statement"]
     assert [each["Sid"][:9] for each in statements] == ["own", "pumphouse"]
     assert merged(text, "arn:q", ARN) is None
+
+
+async def test_a_service_that_verifies_runs_on_an_account_as_it_is_written() -> None:
+    app = App()
+
+    @app.subscriber(Queue("verified", sns="envelope", verify_sns_signatures=True))
+    async def handle(body: str) -> None: ...
+
+    async with app.in_process() as account:
+        arn = (await account.execute(CreateTopic("news"))).topic_arn
+        queue = "arn:aws:sqs:us-east-1:000000000000:verified"
+        await account.execute(Subscribe(arn, "sqs", queue))
+        await account.execute(Publish("signed", arn))
+        await account.send("verified", '{"Type":"Notification","Message":"made up"}')
+        await account.clock.run_until(lambda: len(handle.calls) == 1)
+    assert [call.payload for call in handle.calls] == ["signed"]
