@@ -50,12 +50,15 @@ async def simulate(
     silence: float = 0.0,
     retry: RetryPolicy = POLICY,
     slots: int = 8,
+    garbles: bool = False,
 ) -> tuple[Story, Account, Sink, StormyBackend]:
     clock = VirtualClock()
     account = Account(clock=clock, ledger_room=0)
     attributes = {"FifoQueue": "true"} if queue.endswith(".fifo") else None
     url = (await account.execute(CreateQueue(queue, attributes))).queue_url
-    backend = StormyBackend(account, seed, trouble=trouble, seconds=0.02, silence=silence)
+    backend = StormyBackend(
+        account, seed, trouble=trouble, seconds=0.02, silence=silence, garbles=garbles
+    )
     sink = Sink(
         url,
         backend,
@@ -169,7 +172,7 @@ async def test_nothing_is_doubled_where_lost_answers_take_minutes(seed: int) -> 
 
 
 async def test_a_standard_queue_is_never_silently_sent_a_second_copy() -> None:
-    story, account, sink, _ = await simulate("storm", 5_000, seed=2)
+    story, account, sink, _ = await simulate("storm", 5_000, seed=2, garbles=True)
     assert story.unknown
     await check_without_order(story, account)
     assert sink.stats["unknown"] == len(story.unknown)

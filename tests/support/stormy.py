@@ -16,8 +16,8 @@ GARBLED = "?"
 
 
 class StormyBackend:
-    """Throttles, fails, loses, leaves out and corrupts, and takes its time about it. What is
-    `GARBLED` on its way to a standard queue is stored with that at its end.
+    """Throttles, fails, loses, leaves out and corrupts, and takes its time about it. With
+    `garbles` bodies are changed on their way, too: they are stored with `GARBLED` at their end.
 
     `counts` says what it has done. `trouble` is the share of requests that something happens to;
     that an answer is lost shows after `silence` seconds, half of them at least.
@@ -31,12 +31,14 @@ class StormyBackend:
         trouble: float,
         seconds: float,
         silence: float = 0.0,
+        garbles: bool = False,
     ) -> None:
         self.account = account
         self.rng = random.Random(seed)
         self.trouble = trouble
         self.seconds = seconds
         self.silence = silence
+        self.garbles = garbles
         self.counts: dict[str, int] = {}
 
     async def execute(self, operation: Any) -> Any:
@@ -46,8 +48,7 @@ class StormyBackend:
         what = "nothing"
         if self.rng.random() < self.trouble:
             what = self.rng.choice(_TROUBLES)
-            standard = operation.entries[0].message_deduplication_id is None
-            if what == "wrong MD5" and standard and self.rng.random() < 0.5:
+            if what == "wrong MD5" and self.garbles and self.rng.random() < 0.5:
                 what = "garbled"
         self.counts[what] = self.counts.get(what, 0) + 1
         match what:
