@@ -32,13 +32,14 @@ from pumphouse.protocol.names import FIFO_SUFFIX
 from pumphouse.replay_file import Left, ReplayFile, files_at, key_of
 from pumphouse.sink.chains import in_order
 from pumphouse.sink.letter import KINDS, DeadLetterLine
+from pumphouse.sink.repeating import DEDUPLICATION_SECONDS, LEAVING_SECONDS
 
 SendLetter = Callable[[DeadLetterLine, str], Awaitable[Receipt]]
 """Sends a letter; the text is its replay id."""
 
-_RECOGNISED_SECONDS = 180
-"""How long after a letter was sent it may be sent to a FIFO queue again, which recognises it for
-300 seconds: a try, and what it waits for, may take the rest."""
+_RECOGNISED_SECONDS = DEDUPLICATION_SECONDS - 2 * LEAVING_SECONDS
+"""How long after a letter was sent it may be sent to a FIFO queue again, which recognises it: a
+try, and what it waits for, may take the rest."""
 
 
 class _LeftOutError(PumphouseError):

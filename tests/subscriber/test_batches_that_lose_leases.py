@@ -27,16 +27,21 @@ def lose(account: Account, *places: int) -> None:
     )
 
 
+async def one_group(account: Account, bodies: list[str]) -> None:
+    """`q.fifo` with these messages of one group, and `dead.fifo`."""
+    await make_queue(account, "dead.fifo")
+    url = await make_queue(account, "q.fifo")
+    for body in bodies:
+        await send(account, url, body, "A")
+
+
 @pytest.mark.parametrize("how", ["raises", "retry", "reject", "drop"])
 @pytest.mark.parametrize("place", [0, 1, 2])
 async def test_nothing_overtakes_a_message_whose_lease_is_lost(
     account: Account, clock: VirtualClock, place: int, how: str
 ) -> None:
-    await make_queue(account, "dead.fifo")
-    url = await make_queue(account, "q.fifo")
     bodies = ["m0", "m1", "m2", "m3"]
-    for body in bodies:
-        await send(account, url, body, "A")
+    await one_group(account, bodies)
     lose(account, place)
     app = App()
     runs: Runs = []
@@ -75,11 +80,8 @@ async def test_nor_one_that_is_lost_behind_a_failure(
     account: Account, clock: VirtualClock, head: Literal["retry", "reject"]
 ) -> None:
     """m0 fails and keeps its lease, m1 has lost its own: m2 waits for both."""
-    await make_queue(account, "dead.fifo")
-    url = await make_queue(account, "q.fifo")
     bodies = ["m0", "m1", "m2"]
-    for body in bodies:
-        await send(account, url, body, "A")
+    await one_group(account, bodies)
     lose(account, 1)
     app = App()
     runs: Runs = []
@@ -111,10 +113,7 @@ async def test_the_lease_of_a_blocked_loop_is_over_before_anybody_says_so(
     account: Account, clock: VirtualClock, ends: str
 ) -> None:
     """Time that passes while no timer can: what is rejected after the end is not carried away."""
-    await make_queue(account, "dead.fifo")
-    url = await make_queue(account, "q.fifo")
-    for body in ("m0", "m1"):
-        await send(account, url, body, "A")
+    await one_group(account, ["m0", "m1"])
     app = App()
     runs: Runs = []
 
@@ -176,10 +175,7 @@ async def test_a_batch_that_ends_after_it_was_given_back_leaves_nothing_at_work(
     account: Account, clock: VirtualClock
 ) -> None:
     """A handler that a stop can't end: what came of it counts for nothing."""
-    await make_queue(account, "dead.fifo")
-    url = await make_queue(account, "q.fifo")
-    for body in ("m0", "m1", "m2"):
-        await send(account, url, body, "A")
+    await one_group(account, ["m0", "m1", "m2"])
     app = App(drain_seconds=0)
 
     @app.subscriber("q.fifo", batch=10, max_attempts=5, dead_letter="dead.fifo")

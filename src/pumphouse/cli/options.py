@@ -33,6 +33,8 @@ class _Said(click.types.StringParamType):
         return text
 
 
+DEFAULT_NUMBER = 10
+"""How many messages are shown where nobody says."""
 SECONDS = _Finite(min=0)
 RATE = _Finite(min=0, min_open=True)
 

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import click
 
-from pumphouse.cli.options import RATE, as_json, where
+from pumphouse.cli.options import DEFAULT_NUMBER, RATE, as_json, where
 
 _queue = click.argument("queue", metavar="QUEUE")
 _number = click.option(
-    "--number", "-n", type=int, default=10, metavar="N", help="How many messages, at most."
+    "--number",
+    "-n",
+    type=int,
+    default=DEFAULT_NUMBER,
+    metavar="N",
+    help="How many messages, at most.",
 )
 
 

@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pumphouse.cli.exit_codes import FAILED, INTERRUPTED, OK
+from pumphouse.cli.options import DEFAULT_NUMBER
 from pumphouse.cli.progress import progress_bar
 from pumphouse.errors import PumphouseError, PurgeQueueInProgress, UsageError
 from pumphouse.http import HttpBackend, connect
@@ -37,8 +38,6 @@ from pumphouse.queue_tools.selection import parse_condition
 from pumphouse.signals import Signals
 
 MAX_BODY_CHARACTERS = 2_000
-DEFAULT_NUMBER = 10
-"""How many messages are shown where nobody says."""
 _SHOWN = 10
 T = TypeVar("T")
 

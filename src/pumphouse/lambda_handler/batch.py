@@ -19,7 +19,6 @@ from pumphouse.clock import Clock, timeout
 from pumphouse.hooks import Hooks
 from pumphouse.protocol.attributes import MAX_VISIBILITY_SECONDS
 from pumphouse.subscriber import events
-from pumphouse.subscriber.batches import behind_failures
 from pumphouse.subscriber.dead_letters import DeadLetters
 from pumphouse.subscriber.delivery import RUNNING, SETTLING, Delivery
 from pumphouse.subscriber.judging import STOPPED, Stopped
@@ -162,7 +161,7 @@ class Batch:
                     outcomes = [await self._runner.run(taken[0])]
             finally:
                 del self._handling[task]  # from here on it is settled, and not cancelled
-            behind = behind_failures(taken, outcomes)
+            behind = _behind_failures(taken, outcomes)
             for delivery, outcome, late in zip(taken, outcomes, behind, strict=True):
                 delivery.restored = None
                 delivery.move(SETTLING)
@@ -275,3 +274,21 @@ class Batch:
                 getattr(outcome, "reason", ""),
             )
         )
+
+
+def _behind_failures(
+    deliveries: Sequence[Delivery], outcomes: Sequence[Outcome | Stopped]
+) -> list[bool]:
+    """For each delivery of a batch, whether one before it in its lane was not done.
+
+    Such a one is never deleted: its group goes on at the message that failed, and everything
+    behind that comes again.
+    """
+    failed: set[str] = set()
+    behind: list[bool] = []
+    for delivery, outcome in zip(deliveries, outcomes, strict=True):
+        key = delivery.key
+        behind.append(key is not None and key in failed)
+        if key is not None and not isinstance(outcome, Ack | Drop | Reject):
+            failed.add(key)
+    return behind

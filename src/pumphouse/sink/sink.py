@@ -150,12 +150,13 @@ class Sink:
             small = self._composer.compose(body, places=1, **options)
             prepare = partial(self._offload, check, message, small, kept(options))
             message.held = (prepare, copy_context())
-        elif message.size > self._learned.largest and self._learned.may_have_grown:
+        elif message.size > self._learned.largest:
+            if not self._learned.may_have_grown:
+                await self._batcher.refuse(message, self._too_large(message))
+                refused: Receipt = await message.done
+                return refused
             message.held = (partial(self._ask_again, message), copy_context())
-        if message.held is None and message.size > self._learned.largest:
-            await self._batcher.refuse(message, self._too_large(message))
-        else:
-            self._batcher.submit(message, wait=wait)
+        self._batcher.submit(message, wait=wait)
         try:
             receipt: Receipt = await message.done
         except asyncio.CancelledError:
